@@ -1,0 +1,249 @@
+"""What a run recorded: append-only, plain values, judged after the run and by nothing else.
+
+Only records belong here, and how they become JSON lines and come back. Times are `time.monotonic()` seconds, which
+all processes of one Linux machine share.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+
+class Ending(StrEnum):
+    """How one HTTP exchange ended, as seen on the wire."""
+
+    COMPLETE = "complete"  # one whole response
+    TRUNCATED = "truncated"  # head seen, then the connection ended inside the body
+    NO_ANSWER = "no_answer"  # the connection ended before the response head was whole
+    REFUSED = "refused"  # nothing listened
+    BAD_HTTP = "bad_http"  # bytes that are no HTTP response, or more bytes than one response
+    CLIENT_LEFT = "client_left"  # the client closed first
+    PENDING = "pending"  # still open when the run ended
+
+
+class Outcome(StrEnum):
+    """What a client made of a call, all of its own retries included."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    CANCELLED = "cancelled"  # given up by the harness: the client would have gone on
+
+
+class Delivery(StrEnum):
+    """How a shard's work on a request ended."""
+
+    ANSWERED = "answered"
+    CANCELLED = "cancelled"  # the peer closed its connection first
+    RUNNING = "running"  # no end was recorded: the shard died, was stopped, or still works
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One HTTP request of a client and what came back, recorded between the client and the router."""
+
+    call: str  # the tag in the request's messages, "" when it carries none
+    path: str
+    started: float
+    ended: float | None
+    ending: Ending
+    status: int | None = None
+    request_sha256: str = ""
+    response_sha256: str = ""
+    response_bytes: int = 0
+    reason: str = ""  # X-Router-Reason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a client: an attempt and its retries."""
+
+    call: str
+    path: str
+    rollout: str
+    started: float
+    ended: float | None
+    outcome: Outcome
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One multi-turn rollout. It is lost unless every turn of it returned a usable answer."""
+
+    rollout: str
+    phase: str  # "baseline", "fault" or "recovery"
+    started: float
+    ended: float | None
+    turns: int
+    turns_done: int
+    error: str = ""
+
+    @property
+    def completed(self) -> bool:
+        """Whether no turn is missing."""
+        return self.turns_done == self.turns
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One request that reached a shard."""
+
+    shard: int
+    call: str
+    path: str
+    started: float
+    ended: float | None
+    ending: Delivery
+    status: int | None = None
+    request_sha256: str = ""
+    response_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultWindow:
+    """One fault on some shards (none: the fault was on the router or the clients) and whether it was seen to act."""
+
+    kind: str
+    layer: str
+    shards: tuple[int, ...]
+    began: float
+    healed: float | None
+    acted: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """A shard as it was found after the run."""
+
+    shard: int
+    same_process: bool
+    healthy: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Whether rollouts completed, and every shard served again, after the last fault was healed."""
+
+    healed: float
+    recovered: float | None
+    serving: tuple[int, ...]
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the run promised: seconds and counts that the checkers compare with."""
+
+    shards: int
+    deadline_s: float
+    max_attempts: int = 2
+    grace_s: float = 1.0  # over the deadline
+    cancel_within_s: float = 1.5
+    recover_within_s: float = 15.0
+    client: str = "nemo-gym"
+    client_version: str = ""
+    seed: int = 0
+
+
+Record = Limits | Attempt | Call | Rollout | Served | FaultWindow | ShardReport | Recovery
+_KINDS: dict[str, type[Record]] = {
+    "limits": Limits,
+    "attempt": Attempt,
+    "call": Call,
+    "rollout": Rollout,
+    "served": Served,
+    "fault": FaultWindow,
+    "shard": ShardReport,
+    "recovery": Recovery,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+_ENUMS: dict[type[Record], dict[str, type[StrEnum]]] = {
+    Attempt: {"ending": Ending},
+    Call: {"outcome": Outcome},
+    Served: {"ending": Delivery},
+}
+_TUPLES = {FaultWindow: "shards", Recovery: "serving"}
+
+
+@dataclass
+class History:
+    """All records of one run."""
+
+    limits: Limits
+    attempts: list[Attempt] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    rollouts: list[Rollout] = field(default_factory=list)
+    served: list[Served] = field(default_factory=list)
+    faults: list[FaultWindow] = field(default_factory=list)
+    shards: list[ShardReport] = field(default_factory=list)
+    recovery: Recovery | None = None
+
+    def records(self) -> Iterator[Record]:
+        """Every record, the limits first."""
+        yield self.limits
+        for group in (self.faults, self.rollouts, self.calls, self.attempts, self.served, self.shards):
+            yield from group
+        if self.recovery is not None:
+            yield self.recovery
+
+    def write(self, path: Path) -> None:
+        """Write one JSON object a line."""
+        path.write_bytes(b"".join(_line(record) for record in self.records()))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote. A broken last line (a run that was cut off) is left out."""
+        records = list(_parse(path.read_bytes().splitlines()))
+        limits = [record for record in records if isinstance(record, Limits)]
+        if not limits:
+            raise ValueError(f"{path}: no 'limits' record: this is no history of a run")
+        history = cls(limits[0])
+        for record in records:
+            history.add(record)
+        return history
+
+    def add(self, record: Record) -> None:
+        """Append one record to the list of its kind."""
+        match record:
+            case Attempt():
+                self.attempts.append(record)
+            case Call():
+                self.calls.append(record)
+            case Rollout():
+                self.rollouts.append(record)
+            case Served():
+                self.served.append(record)
+            case FaultWindow():
+                self.faults.append(record)
+            case ShardReport():
+                self.shards.append(record)
+            case Recovery():
+                self.recovery = record
+            case Limits():
+                self.limits = record
+
+
+def _line(record: Record) -> bytes:
+    return orjson.dumps({"record": _NAMES[type(record)], **dataclasses.asdict(record)}) + b"\n"
+
+
+def _parse(lines: Iterable[bytes]) -> Iterator[Record]:
+    for line in lines:
+        try:
+            fields: dict[str, Any] = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return
+        kind = _KINDS[fields.pop("record")]
+        for name, enum in _ENUMS.get(kind, {}).items():
+            fields[name] = enum(fields[name])
+        if kind in _TUPLES:
+            fields[_TUPLES[kind]] = tuple(fields[_TUPLES[kind]])
+        yield kind(**fields)
