@@ -1,0 +1,23 @@
+"""The clients that drive rollouts, by name."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from .base import GymClient
+from .gym_like import open_gym_like
+from .nemo_gym import open_nemo_gym
+
+CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[GymClient]]] = {
+    "nemo-gym": open_nemo_gym,
+    "gym-like": open_gym_like,
+}
+
+
+def open_client(name: str, base_url: str) -> AbstractAsyncContextManager[GymClient]:
+    """Open client `name` on `base_url` (`http://host:port/v1`); ValueError for a name that `CLIENTS` lacks."""
+    if name not in CLIENTS:
+        raise ValueError(f"unknown client {name!r}: known are {', '.join(sorted(CLIENTS))}")
+    return CLIENTS[name](base_url)
+
+
+__all__ = ["CLIENTS", "GymClient", "open_client"]

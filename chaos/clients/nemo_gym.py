@@ -1,0 +1,33 @@
+"""The real NeMo-Gym client, from the installed `nemo-gym` package."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gymproof.validators import gym_client
+
+
+class NemoGymClient:
+    """`GymClient` over the real `NeMoGymAsyncOpenAI`."""
+
+    def __init__(self, base_url: str, gym: gym_client.GymClient) -> None:
+        self._base_url = base_url
+        self._gym = gym
+
+    async def chat(self, **body: Any) -> Any:
+        """See `GymClient.chat`."""
+        return await self._gym.chat(self._base_url, **body)
+
+    async def tokenize(self, **body: Any) -> Any:
+        """See `GymClient.tokenize`."""
+        return await self._gym.tokenize(self._base_url, **body)
+
+
+@asynccontextmanager
+async def open_nemo_gym(base_url: str) -> AsyncIterator[NemoGymClient]:
+    """Open the real client in the running loop, one at a time in a process; the first one costs about 5 s of imports.
+
+    Raises GymUnavailableError, which names the command that installs it, where `nemo-gym` is missing.
+    """
+    async with gym_client.open_gym_client() as gym:
+        yield NemoGymClient(base_url, gym)
