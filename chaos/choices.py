@@ -1,0 +1,35 @@
+"""What whoever runs the suite chooses, and a scenario file can't know.
+
+Imports nothing heavy: the pytest plugin reads it at every start of pytest.
+"""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+# `{backends}` becomes one argument for each URL; the rest is filled in where it stands.
+PLACEHOLDERS = ("port", "backends", "backends_csv", "backends_file", "deadline_s", "max_attempts", "folder")
+GYM_ROUTER = (
+    "gym-router serve --host 127.0.0.1 --port {port} --backends-file {backends_file} "
+    "--backend-timeout-s {deadline_s} --connect-timeout-s 0.5 --max-attempts {max_attempts} "
+    "--readmit probe --probe-interval-s 0.2 --event-log {folder}/router-events.jsonl"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Where records go, what the backends are, who calls, and which router is judged."""
+
+    out: Path
+    fleet: str = "sim"
+    client: str = "auto"
+    router_cmd: str = GYM_ROUTER
+    seed: int = 0
+    toxiproxy_url: str | None = None
+
+
+def resolve_client(name: str) -> str:
+    """Turn "auto" into the real client where it is installed, else into the equal one."""
+    if name != "auto":
+        return name
+    return "nemo-gym" if importlib.util.find_spec("nemo_gym") else "gym-like"

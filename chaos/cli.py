@@ -1,0 +1,113 @@
+"""The `gym-chaos` command."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .choices import GYM_ROUTER, PLACEHOLDERS, Setup, resolve_client
+from .clients import CLIENTS
+from .runner import Result, run_case
+from .scenario import Case, ScenarioError, cases, find, load, shipped
+from .stage import Session
+from .summary import exit_code, table, write_junit, write_verdicts
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Kills, wedges and stalls a vLLM fleet behind a router, and judges what the clients saw.",
+)
+_console = Console()
+_errors = Console(stderr=True)
+_BAD_INPUT = 2
+_INTERRUPTED = 130
+
+
+@app.command("list")
+def list_scenarios() -> None:
+    """List the scenarios that come with the suite."""
+    rows = Table("scenario", "scopes", "faults", "what it is about")
+    for path in shipped():
+        scenario = load(path)
+        names = [case.scope for case in cases(path)] if len(cases(path)) > 1 else ["-"]
+        rows.add_row(
+            path.name.split(".")[0], ", ".join(names), ", ".join(plan.kind for plan in scenario.fault), scenario.title
+        )
+    _console.print(rows)
+
+
+@app.command()
+def run(
+    scenarios: Annotated[list[str], typer.Argument(metavar="FILE...", help="Scenario files, or names from `list`.")],
+    fleet: Annotated[str, typer.Option(help="What the backends are: sim.")] = "sim",
+    client: Annotated[str, typer.Option(help=f"Who calls: auto, {', '.join(CLIENTS)}.")] = "auto",
+    router_cmd: Annotated[
+        str,
+        typer.Option(
+            metavar="CMD", help=f"The router to judge; knows {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}."
+        ),
+    ] = GYM_ROUTER,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where histories go [chaos-runs/TIME].")] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of prompts and of simulated answers.")] = 0,
+    toxiproxy_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Toxiproxy server that already runs.")
+    ] = None,
+) -> None:
+    """Run scenarios and judge them. Exit 0: all passed; 1: one failed; 2: bad input, or it could not be told."""
+    try:
+        chosen = [case for path in find(scenarios) for case in cases(path)]
+        folder = out or Path("chaos-runs") / time.strftime("%Y%m%d-%H%M%S")
+        session = Session(
+            Setup(out=folder, fleet=fleet, client=client, router_cmd=router_cmd, seed=seed, toxiproxy_url=toxiproxy_url)
+        )
+    except ScenarioError as error:
+        _errors.print(f"gym-chaos: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(_BAD_INPUT) from error
+    _console.print(f"client: {resolve_client(client)}   router: {router_cmd.split()[0]}   records: {folder}")
+    results: list[Result] = []
+    try:
+        asyncio.run(_run_all(chosen, session, results))
+    except KeyboardInterrupt:
+        _errors.print(f"gym-chaos: interrupted after {len(results)} of {len(chosen)} cases; all processes are ended")
+        raise typer.Exit(_INTERRUPTED) from None
+    finally:
+        if results:
+            _console.print(table(results))
+            if junit is not None:
+                write_junit(results, junit)
+    raise typer.Exit(exit_code(results))
+
+
+async def _run_all(chosen: Sequence[Case], session: Session, results: list[Result]) -> None:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=_console, transient=True) as progress:
+        task = progress.add_task("starting", total=len(chosen))
+        async with session:
+            for case in chosen:
+                result = await run_case(
+                    session,
+                    case,
+                    lambda phase, case=case: progress.update(task, description=f"{case.name}: {phase}"),  # type: ignore[misc]
+                )
+                write_verdicts(result)
+                results.append(result)
+                progress.advance(task)
+                progress.console.print(f"{result.status:8}{case.name}  {result.seconds:.1f} s", highlight=False)
+
+
+def main() -> None:
+    """Entry point of the `gym-chaos` command."""
+    app()

@@ -1,0 +1,79 @@
+"""An event loop in a thread of its own, for callers that are not async: pytest items and fixtures."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+_CLEAN_UP_WITHIN_S = 30.0
+
+
+class Portal:
+    """Runs coroutines on a background loop from ordinary code."""
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gymproof-chaos", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.call(self._loop.shutdown_asyncgens())
+        self.call(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` to its end. An interruption (Ctrl-C, a test's timeout) cancels it and waits for its clean-up."""
+        task = asyncio.run_coroutine_threadsafe(_started(work), self._loop).result()
+        ended = threading.Event()
+        self._loop.call_soon_threadsafe(task.add_done_callback, lambda _task: ended.set())
+        try:
+            ended.wait()
+        except BaseException:
+            self._loop.call_soon_threadsafe(task.cancel)
+            ended.wait(_CLEAN_UP_WITHIN_S)
+            raise
+        return task.result()
+
+    def enter(self, manager: AbstractAsyncContextManager[T]) -> T:
+        """Enter an async context manager; `leave` has to leave it."""
+        return self.call(_enter(manager))
+
+    def leave(self, manager: AbstractAsyncContextManager[Any]) -> None:
+        """Leave an async context manager that `enter` entered."""
+        self.call(_leave(manager))
+
+
+class Blocking:
+    """A view of an object whose async methods can be called as ordinary ones; the rest is passed through."""
+
+    def __init__(self, portal: Portal, wrapped: Any) -> None:
+        self._portal = portal
+        self._wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._wrapped, name)
+        return self._blocking(value) if inspect.iscoroutinefunction(value) else value
+
+    def _blocking(self, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self._portal.call(method(*args, **kwargs))
+
+
+async def _started(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    return asyncio.create_task(work)
+
+
+async def _enter(manager: AbstractAsyncContextManager[T]) -> T:
+    return await manager.__aenter__()
+
+
+async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
+    await manager.__aexit__(None, None, None)

@@ -1,0 +1,104 @@
+"""Scenario files as tests, and what the tests of one pytest process share. The plugin wires it in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .choices import Setup
+from .portal import Portal
+from .runner import run_case
+from .scenario import Case, ScenarioError, cases
+from .stage import Session
+from .summary import write_verdicts
+
+
+class Suite:
+    """One pytest process's fleet and Toxiproxy, on a loop of their own, until `close`."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        try:
+            self.session = Session(setup)
+        except ScenarioError as error:
+            raise pytest.UsageError(str(error)) from error
+        self.portal = Portal().__enter__()
+        self.portal.enter(self.session)
+
+    def close(self) -> None:
+        """Stop whatever was started."""
+        self.portal.leave(self.session)
+        self.portal.__exit__(None, None, None)
+
+
+SUITE = pytest.StashKey[Suite]()
+
+
+def suite_of(config: pytest.Config) -> Suite:
+    """The suite of this pytest process, made at first need from its options."""
+    if SUITE not in config.stash:
+        out = config.getoption("--chaos-out")
+        suite = Suite(
+            Setup(
+                # pytest keeps its last three temporary folders, so the records of a failure can be looked at.
+                out=Path(out) if out else config._tmp_path_factory.mktemp("chaos"),  # type: ignore[attr-defined]  # noqa: SLF001
+                fleet=config.getoption("--fleet"),
+                client=config.getoption("--chaos-client"),
+                router_cmd=config.getoption("--router-cmd"),
+                seed=config.getoption("--chaos-seed"),
+                toxiproxy_url=config.getoption("--toxiproxy-url"),
+            )
+        )
+        config.add_cleanup(suite.close)
+        config.stash[SUITE] = suite
+    return config.stash[SUITE]
+
+
+class ScenarioFailed(Exception):  # noqa: N818 - a verdict, not an error of the suite
+    """A case did not pass; `lines` say which checks and why."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+class ScenarioFile(pytest.File):
+    """A scenario file; its tests are its cases."""
+
+    def collect(self) -> Iterator["ScenarioItem"]:
+        """Read the file: a mistake in it is a collection error that names the key."""
+        try:
+            found = cases(self.path)
+        except ScenarioError as error:
+            raise self.CollectError(str(error)) from error
+        for case in found:
+            item: ScenarioItem = ScenarioItem.from_parent(self, name=case.name, case=case)
+            item.add_marker("chaos")
+            yield item
+
+
+class ScenarioItem(pytest.Item):
+    """One case as a test: it passes if every check does."""
+
+    def __init__(self, *, case: Case, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.case = case
+
+    def runtest(self) -> None:
+        """Run and judge the case."""
+        suite = suite_of(self.config)
+        result = suite.portal.call(run_case(suite.session, self.case))
+        write_verdicts(result)
+        if result.failures():
+            raise ScenarioFailed([*result.failures(), f"records: {result.folder}"])
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show the verdicts instead of a traceback."""
+        if isinstance(excinfo.value, ScenarioFailed):
+            return "\n".join([self.case.scenario.title, *excinfo.value.lines])
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """The file and the case's name."""
+        return self.path, None, self.name

@@ -1,0 +1,207 @@
+"""The story of a run: baseline, load, fault, heal, recovery, judgement.
+
+The order of a run and its bounds belong here, and nothing about any one fault, checker or client.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .checkers import judge
+from .checkers.base import Status, Verdict, worst
+from .clients.rollouts import run_load
+from .faults.base import Fault, RouterFault
+from .history import Delivery, FaultWindow, History, Recovery, ShardReport
+from .scenario import Case, FaultPlan
+from .stage import Session, Stage, set_stage
+from .under_test import answers_http
+from .waiting import wait_until
+from .witness import Witness
+
+Report = Callable[[str], None]
+_IN_FLIGHT_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one case. `verdicts` has one verdict for each check, or a single "setup" if it could not run."""
+
+    case: Case
+    verdicts: dict[str, Verdict]
+    folder: Path
+    seconds: float
+    history: History | None = None
+
+    @property
+    def status(self) -> Status:
+        """The worst of the verdicts."""
+        return worst(verdict.status for verdict in self.verdicts.values())
+
+    def failures(self) -> list[str]:
+        """One line for each check that did not pass."""
+        return [
+            f"{name}: {verdict.status}: {verdict.why}"
+            for name, verdict in self.verdicts.items()
+            if verdict.status is not Status.PASS
+        ]
+
+
+async def run_case(session: Session, case: Case, report: Report = lambda _phase: None) -> Result:
+    """Run one case from start to judgement. What keeps it from running is a verdict too: never a pass."""
+    folder = session.setup.out / case.name.replace("[", "-").rstrip("]")
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    try:
+        history = await _perform(session, case, folder, report)
+    except Exception as error:  # noqa: BLE001 - whatever broke, the other cases go on and this one has not passed
+        verdicts = {"setup": Verdict(Status.UNKNOWN, f"{type(error).__name__}: {error}")}
+        return Result(case, verdicts, folder, time.monotonic() - began)
+    history.write(folder / "history.jsonl")
+    (folder / "scenario.toml").write_bytes(case.source.read_bytes())
+    return Result(case, judge(history, case.scenario.checks), folder, time.monotonic() - began, history)
+
+
+async def _perform(session: Session, case: Case, folder: Path, report: Report) -> History:
+    report("start")
+    began = time.monotonic()
+    async with set_stage(session, case, folder) as stage:
+        report("baseline")
+        await _rollouts(stage, "baseline", count=case.scenario.fleet.shards)
+        report("load")
+        await _load_under_faults(stage, report)
+        report("recovery")
+        await _recover(stage)
+        await _settle(stage)
+        for report_of_shard in await _inspect(stage):
+            stage.history.add(report_of_shard)
+    for served in stage.fleet.served():
+        if served.started >= began:
+            stage.history.add(served)
+    return stage.history
+
+
+async def _rollouts(stage: Stage, phase: str, *, count: int, name: str = "", turns: int = 1) -> bool:
+    """Run some rollouts, all at once but for the scenario's concurrency. Returns whether each of them completed."""
+    load = stage.case.scenario.load
+    try:
+        async with asyncio.timeout(stage.case.scenario.limits.give_up_s):
+            rollouts = await run_load(
+                stage.client,
+                rollouts=count,
+                turns=turns,
+                concurrency=max(load.concurrency, stage.case.scenario.fleet.shards),
+                phase=phase,
+                name=f"{phase}{name}",
+                max_tokens=load.max_tokens,
+                record=stage.history.add,
+            )
+    except TimeoutError:
+        return False
+    return all(rollout.completed for rollout in rollouts)
+
+
+async def _load_under_faults(stage: Stage, report: Report) -> None:
+    load = stage.case.scenario.load
+    began, ended = time.monotonic(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for plan in stage.case.scenario.fault:
+            group.create_task(_strike(stage, plan, began, ended, report))
+        try:
+            await _rollouts(stage, "fault", count=load.rollouts, turns=load.turns)
+        finally:
+            ended.set()
+
+
+async def _strike(stage: Stage, plan: FaultPlan, began: float, load_ended: asyncio.Event, report: Report) -> None:
+    """Wait for the moment, do the harm, see that it acts, and heal it whatever happens."""
+    shards = stage.case.targets(plan)
+    missed = await _moment(stage, plan, shards, began, load_ended)
+    report(f"fault: {plan.kind}")
+    window = FaultWindow(plan.kind, plan.fault.layer, shards, time.monotonic(), None, acted=False, detail=missed)
+    try:
+        if isinstance(plan.fault, RouterFault):
+            detail = await plan.fault.strike(stage.router, stage.entry_url)
+            window = replace(window, acted=not missed, detail=missed or detail)
+        else:
+            acted, detail = await _harm(stage, plan.fault, shards)
+            window = replace(window, acted=acted and not missed, detail=missed or detail)
+            await _until(load_ended, plan.heal_after_s)
+    finally:
+        if not isinstance(plan.fault, RouterFault):
+            await asyncio.gather(*(plan.fault.heal(stage.targets[shard]) for shard in shards))
+        stage.history.add(replace(window, healed=time.monotonic()))
+        report(f"healed: {plan.kind}")
+
+
+async def _harm(stage: Stage, fault: Fault, shards: Sequence[int]) -> tuple[bool, str]:
+    """Inject, and return whether a witness on a new and on a pooled connection sees the fault, and what it saw."""
+    async with Witness([stage.routes[shard] for shard in shards]) as witness:
+        await asyncio.gather(*(fault.inject(stage.targets[shard]) for shard in shards))
+        return await witness.sees(fault)
+
+
+async def _moment(stage: Stage, plan: FaultPlan, shards: Sequence[int], began: float, load_ended: asyncio.Event) -> str:
+    """Wait for the fault's moment. Returns why it was missed, "" if it was not."""
+    if plan.at_s is not None:
+        await _until(load_ended, began + plan.at_s - time.monotonic())
+        return "the load ended before the fault's moment" if load_ended.is_set() else ""
+    watched = [stage.fleet.shards[shard] for shard in shards] or stage.fleet.shards
+
+    def busy() -> bool:
+        return any(shard.in_flight() for shard in watched)
+
+    await wait_until(lambda: load_ended.is_set() or busy(), _IN_FLIGHT_WITHIN_S, every_s=0.003)
+    return "" if busy() else "its target had no work in flight during the load"
+
+
+async def _until(event: asyncio.Event, within_s: float | None) -> None:
+    """Wait for the event, at most `within_s` seconds; None waits for as long as it takes."""
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+async def _recover(stage: Stage) -> None:
+    """Run small batches of rollouts until one completes and every shard serves again."""
+    healed = time.monotonic()
+    give_up = healed + stage.case.scenario.limits.recover_within_s
+    shards = len(stage.fleet.shards)
+    serving: set[int] = set()
+    batches = 0
+    while time.monotonic() < give_up:
+        completed = await _rollouts(stage, "recovery", count=2 * shards, name=str(batches))
+        batches += 1
+        serving = {
+            served.shard
+            for served in stage.fleet.served()
+            if served.started > healed and served.ending is Delivery.ANSWERED and served.call.startswith("recovery")
+        }
+        if completed and len(serving) == shards:
+            stage.history.add(Recovery(healed, time.monotonic(), tuple(sorted(serving)), f"batch {batches}"))
+            return
+        await asyncio.sleep(0.1)  # the interval between batches, bounded by the loop
+    stage.history.add(Recovery(healed, None, tuple(sorted(serving)), f"{batches} batches of rollouts tried"))
+
+
+async def _settle(stage: Stage) -> None:
+    """Give cancelled work the time it is allowed, so that what still runs afterwards was not cancelled."""
+    await wait_until(
+        lambda: not any(shard.in_flight() for shard in stage.fleet.shards),
+        stage.case.scenario.limits.cancel_within_s,
+    )
+
+
+async def _inspect(stage: Stage) -> list[ShardReport]:
+    """Look at every shard after the run: whether it is the same process as at the start, and still answers."""
+    return [
+        ShardReport(
+            shard=shard.index,
+            same_process=shard.generation == stage.generations[shard.index],
+            healthy=await answers_http(shard.port),
+        )
+        for shard in stage.fleet.shards
+    ]

@@ -1,0 +1,191 @@
+"""A scenario file: one story, checked in full before anything starts.
+
+Only what a TOML file says belongs here, and the cases that come out of it. A file may be read with `load`, and its
+`cases` are what is run: one for each scope, so that "one shard of three" and "all of them" tell the same story.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+
+from .checkers import CHECKERS
+from .faults import FAULTS
+from .faults.base import Fault, Layer
+
+SUFFIX = ".chaos.toml"
+_TIMING = ("at_s", "heal_after_s", "shards")
+
+
+class ScenarioError(ValueError):
+    """A scenario file cannot be run: the message names the file, the key and what would be right."""
+
+
+class Scope(StrEnum):
+    """How many shards a fault strikes."""
+
+    ONE = "one"
+    ALL = "all"
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FleetTable(_Table):
+    """The backends: how many, and how fast a simulated one generates."""
+
+    shards: PositiveInt = 3
+    token_ms: PositiveFloat = 5.0
+    max_model_len: PositiveInt = 4096
+
+
+class LoadTable(_Table):
+    """The rollouts that are under way while the faults act."""
+
+    rollouts: PositiveInt = 8
+    turns: PositiveInt = 2
+    concurrency: PositiveInt = 4
+    max_tokens: PositiveInt = 24
+    client: str = "auto"
+
+
+class LimitsTable(_Table):
+    """What the router is told, and what is expected of it."""
+
+    deadline_s: PositiveFloat = 1.5
+    max_attempts: PositiveInt = 2
+    grace_s: PositiveFloat = 1.0
+    cancel_within_s: PositiveFloat = 1.5
+    recover_within_s: PositiveFloat = 15.0
+
+    @property
+    def give_up_s(self) -> float:
+        """How long a load may last: three tries of a call at the deadline, twice over, and room for a slow machine."""
+        return 2 * 3 * (self.deadline_s + self.grace_s + 0.5)
+
+
+class FaultPlan(_Table):
+    """When a fault strikes, which shards, and when it is healed.
+
+    `at_s` counts from the start of the load; without it the fault waits until its target has work in flight.
+    Without `heal_after_s` the fault stays until the load has ended.
+    """
+
+    fault: Fault
+    kind: str
+    shards: tuple[int, ...] | None = None
+    at_s: float | None = Field(default=None, ge=0)
+    heal_after_s: PositiveFloat | None = None
+
+
+def _known_checks(names: Any) -> Any:
+    unknown = sorted(set(names) - set(CHECKERS)) if isinstance(names, list) else []
+    if unknown:
+        raise ValueError(f"unknown check {unknown[0]!r}; known: {', '.join(CHECKERS)}")
+    return names
+
+
+def _plan(table: Any) -> Any:
+    """Split a `[[fault]]` table into its timing and the parameters of its kind."""
+    if not isinstance(table, dict):
+        return table
+    kind = table.get("kind")
+    if kind not in FAULTS:
+        raise ValueError(f"unknown fault kind {kind!r}; known: {', '.join(sorted(FAULTS))}")
+    parameters = {key: value for key, value in table.items() if key not in (*_TIMING, "kind")}
+    timing = {key: table[key] for key in _TIMING if key in table}
+    try:
+        return {"kind": kind, "fault": FAULTS[kind](**parameters), **timing}
+    except ValidationError as error:
+        raise ValueError(f"fault {kind!r}: {_explain(error)}") from error
+
+
+class Scenario(_Table):
+    """A whole scenario file. A fault on shards is run once for each scope."""
+
+    title: str
+    why: str
+    scopes: tuple[Scope, ...] = (Scope.ONE, Scope.ALL)
+    fleet: FleetTable = FleetTable()
+    load: LoadTable = LoadTable()
+    limits: LimitsTable = LimitsTable()
+    fault: tuple[Annotated[FaultPlan, BeforeValidator(_plan)], ...] = Field(min_length=1)
+    checks: Annotated[tuple[str, ...], BeforeValidator(_known_checks)] = tuple(CHECKERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One scenario at one scope: what a run runs and a test tests."""
+
+    name: str
+    scenario: Scenario
+    scope: Scope
+    source: Path
+
+    def targets(self, plan: FaultPlan) -> tuple[int, ...]:
+        """The shards that a fault of this case strikes; none for one on the router or on the clients."""
+        if plan.fault.layer in (Layer.ROUTER, Layer.CLIENT):
+            return ()
+        if plan.shards is not None:
+            return plan.shards
+        shards = range(self.scenario.fleet.shards)
+        return tuple(shards) if self.scope is Scope.ALL else (shards[len(shards) // 2],)
+
+
+def load(path: Path) -> Scenario:
+    """Read and check one file. Raises ScenarioError."""
+    try:
+        scenario = Scenario(**tomllib.loads(path.read_text()))
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: not TOML: {error}") from error
+    except ValidationError as error:
+        raise ScenarioError(f"{path}: {_explain(error)}") from error
+    for number, plan in enumerate(scenario.fault):
+        beyond = [shard for shard in plan.shards or () if not 0 <= shard < scenario.fleet.shards]
+        if beyond:
+            raise ScenarioError(
+                f"{path}: fault.{number}.shards: no shard {beyond[0]} in a fleet of {scenario.fleet.shards} "
+                f"(0 to {scenario.fleet.shards - 1})"
+            )
+    return scenario
+
+
+def cases(path: Path) -> list[Case]:
+    """The cases of one file: one for each scope, or one in all where no fault strikes by scope."""
+    scenario = load(path)
+    name = path.name.removesuffix(SUFFIX)
+    if all(plan.shards is not None or plan.fault.layer in (Layer.ROUTER, Layer.CLIENT) for plan in scenario.fault):
+        return [Case(name, scenario, Scope.ONE, path)]
+    return [Case(f"{name}[{scope}]", scenario, scope, path) for scope in scenario.scopes]
+
+
+def shipped() -> list[Path]:
+    """The scenario files that come with the suite, by name."""
+    return sorted(Path(str(files("gymproof.chaos") / "scenarios")).glob(f"*{SUFFIX}"))
+
+
+def find(names: Sequence[str]) -> list[Path]:
+    """Turn file paths and names of shipped scenarios into paths. Raises ScenarioError with the names that exist."""
+    known = {path.name.removesuffix(SUFFIX): path for path in shipped()}
+    paths = [Path(name) if Path(name).exists() else known.get(name.removesuffix(SUFFIX)) for name in names]
+    for name, path in zip(names, paths, strict=True):
+        if path is None:
+            raise ScenarioError(f"{name}: no such file, and no shipped scenario; shipped: {', '.join(known)}")
+    return [path for path in paths if path is not None]
+
+
+def _explain(error: ValidationError) -> str:
+    """Every mistake in one line each: the key, what was there, and why it is wrong."""
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or 'scenario'}: {item['msg'].removeprefix('Value error, ')}"
+        + (f" (got {item['input']!r})" if item["type"] not in ("missing", "value_error") else "")
+        for item in error.errors(include_url=False)
+    )

@@ -1,0 +1,161 @@
+"""What has to stand before a case can run, and comes down after it.
+
+A `Session` holds what is dear and shared by cases (the fleet, the Toxiproxy server); a `Stage` is one case's own
+router, hops, wiretap and client. Both are context managers: what they start, they stop.
+"""
+
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .choices import Setup, resolve_client
+from .clients import CLIENTS, GymClient, open_client
+from .faults.base import Layer, ShardProcess, Target
+from .fleet import SimFleet
+from .history import History, Limits
+from .interposer import Interposer
+from .scenario import Case, FleetTable, ScenarioError
+from .toxiproxy import ToxiproxyServer
+from .under_test import RouterUnderTest, Wiring
+from .wiretap import Wiretap
+
+FLEETS = {"sim": SimFleet}
+
+
+class Session:
+    """The fleet and the Toxiproxy server, started at first need and shared by cases.
+
+    Raises ScenarioError for a fleet or a client that does not exist.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        for what, name, known in (
+            ("fleet", setup.fleet, FLEETS),
+            ("client", setup.client, {"auto": None, **CLIENTS}),
+        ):
+            if name not in known:
+                raise ScenarioError(f"unknown {what} {name!r}; known: {', '.join(known)}")
+        self.setup = setup
+        self._stack = AsyncExitStack()
+        self._fleets: dict[FleetTable, SimFleet] = {}
+        self._toxiproxy: ToxiproxyServer | None = None
+
+    async def __aenter__(self) -> Self:
+        self.setup.out.mkdir(parents=True, exist_ok=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def fleet(self, table: FleetTable) -> SimFleet:
+        """A fleet as the table says, with every shard serving."""
+        if table not in self._fleets:
+            folder = self.setup.out / f"fleet-{len(self._fleets)}"
+            self._fleets[table] = await self._stack.enter_async_context(
+                SimFleet(
+                    shards=table.shards,
+                    folder=folder,
+                    seed=self.setup.seed,
+                    token_ms=table.token_ms,
+                    max_model_len=table.max_model_len,
+                )
+            )
+        fleet = self._fleets[table]
+        for shard in fleet.shards:
+            await shard.ensure_ready(20.0)
+        return fleet
+
+    async def toxiproxy(self) -> ToxiproxyServer:
+        """The real Toxiproxy server. Raises ToxiproxyUnavailableError, saying how to get it."""
+        if self._toxiproxy is None:
+            self._toxiproxy = await self._stack.enter_async_context(ToxiproxyServer(self.setup.toxiproxy_url))
+        return self._toxiproxy
+
+
+@dataclass
+class Stage:
+    """One case, standing: what the runner acts on and records into."""
+
+    case: Case
+    fleet: SimFleet
+    targets: Sequence[Target]
+    routes: Sequence[str]
+    router: RouterUnderTest
+    tap: Wiretap
+    client: GymClient
+    history: History
+    generations: Sequence[int]
+
+    @property
+    def entry_url(self) -> str:
+        """Where clients meet the router: its wiretap."""
+        return f"http://127.0.0.1:{self.tap.port}"
+
+
+@asynccontextmanager
+async def set_stage(session: Session, case: Case, folder: Path) -> AsyncIterator[Stage]:
+    """Build the hops that the case's faults need, the router behind a wiretap, and a client."""
+    scenario = case.scenario
+    client_name = resolve_client(session.setup.client if session.setup.client != "auto" else scenario.load.client)
+    history = History(
+        Limits(
+            shards=scenario.fleet.shards,
+            client=client_name,
+            seed=session.setup.seed,
+            **{
+                field.name: getattr(scenario.limits, field.name)
+                for field in dataclasses.fields(Limits)
+                if field.name in type(scenario.limits).model_fields
+            },
+        )
+    )
+    fleet = await session.fleet(scenario.fleet)
+    layers = {plan.fault.layer for plan in scenario.fault}
+    async with AsyncExitStack() as stack:
+        hops = [await _hops(stack, session, shard, layers, case) for shard in fleet.shards]
+        wiring = Wiring(
+            backends=[route for _, route in hops],
+            deadline_s=scenario.limits.deadline_s,
+            max_attempts=scenario.limits.max_attempts,
+            folder=folder,
+        )
+        router = await stack.enter_async_context(RouterUnderTest(session.setup.router_cmd, wiring))
+        tap = await stack.enter_async_context(Wiretap(router.port, history.add))
+        client = await stack.enter_async_context(open_client(client_name, f"http://127.0.0.1:{tap.port}/v1"))
+        yield Stage(
+            case=case,
+            fleet=fleet,
+            targets=[target for target, _ in hops],
+            routes=wiring.backends,
+            router=router,
+            tap=tap,
+            client=client,
+            history=history,
+            generations=[shard.generation for shard in fleet.shards],
+        )
+
+
+async def _hops(
+    stack: AsyncExitStack, session: Session, shard: ShardProcess, layers: set[Layer], case: Case
+) -> tuple[Target, str]:
+    """The hops in front of one shard, and the URL at which the router meets the first of them."""
+    target, route = Target(shard), shard.url
+    if Layer.TOXIC in layers:
+        server = await session.toxiproxy()
+        toxics = await stack.enter_async_context(server.proxy(_port(route), f"{case.name}-{shard.index}"))
+        target, route = dataclasses.replace(target, toxics=toxics), toxics.url
+    if Layer.SCRIPT in layers:
+        interposer = await stack.enter_async_context(Interposer(_port(route)))
+        target = dataclasses.replace(target, interposer=interposer)
+        route = f"http://127.0.0.1:{interposer.port}"
+    return target, route
+
+
+def _port(url: str) -> int:
+    return int(url.rsplit(":", 1)[1])

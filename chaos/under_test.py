@@ -1,0 +1,145 @@
+"""The router under test: somebody's command, started as a process of its own on a port that stays the same.
+
+Nothing here knows which router it is: it gets backends and a port, and has to answer on it.
+"""
+
+import asyncio
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .choices import PLACEHOLDERS
+from .ports import PortLease
+from .processes import die_with_parent
+
+
+class RouterError(RuntimeError):
+    """The router under test could not be started; the message has its command and the end of what it printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a router command is told."""
+
+    backends: Sequence[str]
+    deadline_s: float
+    max_attempts: int
+    folder: Path
+
+
+class RouterUnderTest:
+    """A running router. `url` is where clients find it, before and after any restart."""
+
+    def __init__(self, command: str, wiring: Wiring, *, start_within_s: float = 20.0) -> None:
+        self._command = command
+        self._wiring = wiring
+        self._start_within_s = start_within_s
+        self._process: asyncio.subprocess.Process | None = None
+        self.log = wiring.folder / "router.log"
+
+    async def __aenter__(self) -> Self:
+        self._lease = PortLease()
+        self.port = self._lease.port
+        self.url = f"http://127.0.0.1:{self.port}"
+        try:
+            await self.start()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop(signal.SIGKILL)
+        self._lease.release()
+
+    async def start(self) -> None:
+        """Start the process and wait until it answers HTTP on its port. Raises RouterError."""
+        argv = fill(self._command, self._wiring, self.port)
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *argv, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL, preexec_fn=die_with_parent
+            )
+        try:
+            async with asyncio.timeout(self._start_within_s):
+                await self._answering()
+        except TimeoutError:
+            raise RouterError(self._failed(f"gave no HTTP answer in {self._start_within_s:g} s")) from None
+
+    async def stop(self, signum: int = signal.SIGTERM, within_s: float = 10.0) -> None:
+        """End the process by a signal, and by SIGKILL if it has not ended in time."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for number in (signum, signal.SIGKILL):
+            if process.returncode is None:
+                process.send_signal(number)
+            try:
+                async with asyncio.timeout(within_s):
+                    await process.wait()
+                    return
+            except TimeoutError:
+                continue
+
+    async def _answering(self) -> None:
+        while not await answers_http(self.port):
+            if self._process is None or self._process.returncode is not None:
+                raise RouterError(self._failed(f"ended with {self._process and self._process.returncode}"))
+            await asyncio.sleep(0.02)  # the interval of a poll that the caller bounds
+
+    def _failed(self, how: str) -> str:
+        tail = self.log.read_text(errors="replace")[-2000:].strip() if self.log.exists() else ""
+        return f"the router under test {how}: {self._command}\n{tail or '(it printed nothing)'}"
+
+
+async def answers_http(port: int) -> bool:
+    """Whether a harmless request to the port gets a status line."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    try:
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        return (await reader.readline()).startswith(b"HTTP/")
+    except OSError:
+        return False
+    finally:
+        writer.transport.abort()
+
+
+def fill(command: str, wiring: Wiring, port: int) -> list[str]:
+    """The argument list of a router command.
+
+    Raises RouterError for an unknown placeholder, with the known ones, and for a program that does not exist.
+    """
+    backends_file = wiring.folder / "backends.txt"
+    backends_file.write_text("".join(f"{url}\n" for url in wiring.backends))
+    values = {
+        "port": port,
+        "backends_csv": ",".join(wiring.backends),
+        "backends_file": backends_file,
+        "deadline_s": wiring.deadline_s,
+        "max_attempts": wiring.max_attempts,
+        "folder": wiring.folder,
+    }
+    try:
+        argv = [
+            argument
+            for word in shlex.split(command)
+            for argument in (wiring.backends if word == "{backends}" else [word.format(**values)])
+        ]
+    except (KeyError, IndexError, ValueError) as error:
+        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise RouterError(f"router command {command!r}: bad placeholder {error}; known: {known}") from error
+    # The commands of this environment come first, so that an unactivated one works too.
+    program = shutil.which(argv[0], path=str(Path(sys.executable).parent)) or shutil.which(argv[0])
+    if program is None:
+        raise RouterError(f"router command {command!r}: no program {argv[0]!r} on PATH")
+    return [program, *argv[1:]]
