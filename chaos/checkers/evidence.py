@@ -1,0 +1,66 @@
+"""Questions that more than one checker asks of a history.
+
+Plain functions over records, without a verdict. An attempt, a call and a delivery belong together by (call, path).
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from ..faults.base import Layer
+from ..history import Attempt, Call, Ending, FaultWindow, History, Served
+
+_EDGE_S = 0.25  # a window's edges are stamped by another task than the one that felt it
+_TaggedRecord = TypeVar("_TaggedRecord", Attempt, Call, Served)
+
+
+def by_call(records: Iterable[_TaggedRecord]) -> dict[tuple[str, str], list[_TaggedRecord]]:
+    """Records by (call, path), in order of their start; what carries no tag belongs to no call."""
+    groups: defaultdict[tuple[str, str], list[_TaggedRecord]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: record.started):
+        if record.call:
+            groups[record.call, record.path].append(record)
+    return dict(groups)
+
+
+def deliveries(history: History) -> Iterator[tuple[Attempt, int, list[Served]]]:
+    """Each tagged attempt, its number within its call (from 0), and what shards were given while it was the newest."""
+    served = by_call(history.served)
+    for key, attempts in by_call(history.attempts).items():
+        ends = [later.started for later in attempts[1:]] + [math.inf]
+        for number, (attempt, end) in enumerate(zip(attempts, ends, strict=True)):
+            yield attempt, number, [one for one in served.get(key, ()) if attempt.started <= one.started < end]
+
+
+def faultless(history: History) -> frozenset[int]:
+    """The shards that no fault of the run was on."""
+    struck = {shard for window in history.faults for shard in window.shards}
+    return frozenset(range(history.limits.shards)) - struck
+
+
+def overlaps(window: FaultWindow, started: float, ended: float | None) -> bool:
+    """Whether a fault was on at some time between `started` and `ended` (None: still open)."""
+    healed = math.inf if window.healed is None else window.healed
+    return started <= healed + _EDGE_S and (ended is None or ended >= window.began - _EDGE_S)
+
+
+def faults_on(history: History, shard: int, started: float, ended: float | None) -> list[FaultWindow]:
+    """The faults that were on one shard at some time between `started` and `ended`."""
+    return [window for window in history.faults if shard in window.shards and overlaps(window, started, ended)]
+
+
+def router_was_down(history: History, attempt: Attempt) -> bool:
+    """Whether an attempt without an answer is the doing of a fault on the router itself."""
+    return attempt.ending in (Ending.REFUSED, Ending.NO_ANSWER) and any(
+        window.layer == Layer.ROUTER and overlaps(window, attempt.started, attempt.ended) for window in history.faults
+    )
+
+
+def show(attempt: Attempt) -> str:
+    """One attempt in one line."""
+    call = attempt.call or "(no call)"
+    took = "not ended" if attempt.ended is None else f"after {attempt.ended - attempt.started:.2f} s"
+    status = "" if attempt.status is None else f" {attempt.status}"
+    reason = " ".join(part for part in (attempt.reason, attempt.detail) if part)
+    return f"{call} {attempt.path}: {attempt.ending}{status} {took}" + (f" ({reason})" if reason else "")

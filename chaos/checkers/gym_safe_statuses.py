@@ -1,0 +1,83 @@
+"""No status that Gym retries without end or takes for a success, and none worse than the fleet's state warrants."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from gymproof.validators import Contract, Handling, load_contract
+
+from ..faults.base import Layer
+from ..history import Attempt, History, Served
+from .base import Verdict, unless
+from .evidence import by_call, faultless, overlaps, show
+
+_REDIRECTS, _BAD_REQUEST, _RETRY = (
+    HTTPStatus.MULTIPLE_CHOICES,
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One answer and what there is to know about it."""
+
+    status: int
+    handling: Handling | None  # None: a number outside the contract, as no HTTP status is
+    untraced: bool  # of a call with a tag, and no shard answered that call with this status
+    spare: bool  # some shard had no fault in the whole run
+
+
+# The first rule that applies names the flaw. What none of them names is safe.
+_FLAWS: Sequence[tuple[str, Callable[[_Seen], bool]]] = (
+    ("no status that HTTP knows", lambda seen: seen.handling is None),
+    ("retried without bound", lambda seen: seen.handling is Handling.UNBOUNDED),
+    ("a redirect leads the client past the router", lambda seen: _REDIRECTS <= seen.status < _BAD_REQUEST),
+    ("a success that no shard gave", lambda seen: seen.status < _REDIRECTS and seen.untraced),
+    (
+        "a 400 of the router's own, which Gym may score as a rollout",
+        lambda seen: seen.status == _BAD_REQUEST and seen.untraced,
+    ),
+    (
+        "gives up while a shard without a fault could serve",
+        lambda seen: seen.status not in (HTTPStatus.OK, _RETRY) and seen.untraced and seen.spare,
+    ),
+)
+
+
+def check(history: History) -> Verdict:
+    """Judge each status by the contract of the run's client version, and by what shards answered to the same call."""
+    contract = load_contract(version=history.limits.client_version or None)
+    served = by_call(history.served)
+    offences = []
+    for attempt in history.attempts:
+        seen = _see(history, attempt, served.get((attempt.call, attempt.path), ()), contract)
+        flaw = seen and next((name for name, applies in _FLAWS if applies(seen)), None)
+        if flaw:
+            offences.append(f"{flaw}: {show(attempt)}")
+    return unless(offences, "unsafe statuses", held=f"{len(history.attempts)} attempts with safe statuses")
+
+
+def _see(history: History, attempt: Attempt, served: Sequence[Served], contract: Contract) -> _Seen | None:
+    if attempt.status is None:
+        return None
+    behaviour = contract.statuses.get(attempt.status)
+    return _Seen(
+        status=attempt.status,
+        handling=behaviour.handling if behaviour else None,
+        untraced=bool(attempt.call) and not _given(history, attempt, served),
+        spare=bool(faultless(history)),
+    )
+
+
+def _given(history: History, attempt: Attempt, served: Sequence[Served]) -> bool:
+    """Whether a shard gave this status, or a scripted socket in its place a 4xx, which a router does right to pass on."""
+    if any(one.status == attempt.status for one in served):
+        return True
+    return f"{attempt.status}".startswith("4") and any(
+        window.layer == Layer.SCRIPT
+        and window.kind == "status"
+        and f"{attempt.status}" in window.detail
+        and overlaps(window, attempt.started, attempt.ended)
+        for window in history.faults
+    )
