@@ -36,7 +36,9 @@ class Portal:
         ended = threading.Event()
         self._loop.call_soon_threadsafe(task.add_done_callback, lambda _task: ended.set())
         try:
-            ended.wait()
+            # In slices, so that a signal that reached another thread is noticed by this one.
+            while not ended.wait(1.0):
+                pass
         except BaseException:
             self._loop.call_soon_threadsafe(task.cancel)
             ended.wait(_CLEAN_UP_WITHIN_S)
