@@ -1,0 +1,104 @@
+"""Programs that the harness starts, each a process group of its own, and how their processes are found and ended."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from .guard import Guard
+
+_GONE_WITHIN_S = 10.0
+_TAIL_LINES = 20
+_PR_SET_PDEATHSIG = 1
+
+
+class ProcessGroup:
+    """One started program and everything it starts. Its output goes to a file, appended over restarts.
+
+    `close` kills the whole group, orphans included, and reaps it; whoever makes a `ProcessGroup` calls it in `finally`.
+    """
+
+    def __init__(self, argv: Sequence[str], *, guard: Guard, output: Path) -> None:
+        self._guard = guard
+        self._output = output
+        with output.open("ab") as file:
+            self._started_at = file.tell()
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+        self.pid = self._process.pid
+        guard.watch(self.pid)
+
+    def exit_code(self) -> int | None:
+        """How the leader ended (negative: by that signal), None while it lives."""
+        return self._process.poll()
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the leader, if it still lives."""
+        self._process.send_signal(signum)
+
+    def signal_group(self, signum: int) -> None:
+        """Send a signal to every process of the group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signum)
+
+    def find(self, name: str) -> int | None:
+        """The living process of the group whose name (as the kernel keeps it, 15 characters) begins like `name`."""
+        return next((pid for pid in members(self.pid) if _name(pid).startswith(name[:15])), None)
+
+    def tail(self) -> str:
+        """The last lines that this start of the program has put out."""
+        with self._output.open("rb") as file:
+            file.seek(self._started_at)
+            lines = file.read().decode(errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+
+    def close(self) -> None:
+        """Kill the group and wait, some milliseconds as a rule, until nothing of it is left. May be called twice.
+
+        It does not await, so that a cancelled harness cannot leave it half-way.
+        """
+        self.signal_group(signal.SIGKILL)
+        self._process.wait(_GONE_WITHIN_S)
+        last = time.monotonic() + _GONE_WITHIN_S
+        while left := members(self.pid):
+            if time.monotonic() > last:
+                raise TimeoutError(f"processes {left} of group {self.pid} do not die, {_GONE_WITHIN_S} s after SIGKILL")
+            time.sleep(0.002)
+        self._guard.forget(self.pid)
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: have the kernel kill this child when the thread that started it ends, be it by SIGKILL.
+
+    Only for children started from the main thread, and only for the child itself: a `Guard` takes whole groups.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def members(group: int) -> list[int]:
+    """Living processes of a group. Zombies do not count: an orphan's is reaped by init, when init likes."""
+    return [pid for pid in psutil.pids() if _in_group(pid, group)]
+
+
+def _in_group(pid: int, group: int) -> bool:
+    try:
+        return os.getpgid(pid) == group and psutil.Process(pid).status() not in {
+            psutil.STATUS_ZOMBIE,
+            psutil.STATUS_DEAD,
+        }
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
+
+
+def _name(pid: int) -> str:
+    try:
+        return psutil.Process(pid).name()
+    except psutil.NoSuchProcess:
+        return ""

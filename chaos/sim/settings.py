@@ -1,0 +1,45 @@
+"""What one simulated shard is told at its start."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ENGINE_COMM = "VLLM::EngineCore"  # as vLLM names it; the kernel keeps 15 characters
+VERSION = "0.32.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Parameters of one shard; times are seconds where the name does not say otherwise."""
+
+    port: int
+    log: Path | None = None
+    seed: int = 0
+    model: str = "tiny"
+    token_ms: float = 5.0
+    max_model_len: int = 4096
+    max_num_seqs: int = 256
+    block_size: int = 128  # tokens in a KV cache block
+    num_blocks: int = 512
+    keep_alive_s: float = 5.0
+    shutdown_timeout_s: float = 0.0  # 0: SIGTERM aborts what is in flight, as vLLM's default does
+    dev: bool = False
+
+
+def parse(argv: Sequence[str] | None = None) -> Settings:
+    """Read the command line; argparse exits with 2 on a bad one."""
+    parser = argparse.ArgumentParser(prog="python -m gymproof.chaos.sim", description="One simulated vLLM shard.")
+    parser.add_argument("--port", type=int, required=True, help="loopback port to serve on")
+    parser.add_argument("--log", type=Path, help="append one JSON line a request and answer to this file")
+    parser.add_argument("--seed", type=int, default=0, help="shards of one seed answer one prompt alike")
+    parser.add_argument("--model", default="tiny", help="served model name")
+    parser.add_argument("--token-ms", type=float, default=5.0, help="milliseconds a decoding step takes")
+    parser.add_argument("--max-model-len", type=int, default=4096, help="prompt and answer together, tokens")
+    parser.add_argument("--max-num-seqs", type=int, default=256, help="requests that decode together")
+    parser.add_argument("--block-size", type=int, default=128, help="tokens in a KV cache block")
+    parser.add_argument("--num-blocks", type=int, default=512, help="KV cache blocks")
+    parser.add_argument("--keep-alive-s", type=float, default=5.0, help="close a connection idle for so long")
+    parser.add_argument("--shutdown-timeout-s", type=float, default=0.0, help="let requests finish after SIGTERM")
+    parser.add_argument("--dev", action="store_true", help="serve /pause, /resume and /is_paused too")
+    return Settings(**vars(parser.parse_args(argv)))
