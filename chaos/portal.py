@@ -32,18 +32,23 @@ class Portal:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` to its end. An interruption (Ctrl-C, a test's timeout) cancels it and waits for its clean-up."""
-        task = asyncio.run_coroutine_threadsafe(_started(work), self._loop).result()
+        tasks: list[asyncio.Task[T]] = []
         ended = threading.Event()
-        self._loop.call_soon_threadsafe(task.add_done_callback, lambda _task: ended.set())
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(lambda _task: ended.set())
+
+        self._loop.call_soon_threadsafe(start)
         try:
             # In slices, so that a signal that reached another thread is noticed by this one.
             while not ended.wait(1.0):
                 pass
         except BaseException:
-            self._loop.call_soon_threadsafe(task.cancel)
+            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
             ended.wait(_CLEAN_UP_WITHIN_S)
             raise
-        return task.result()
+        return tasks[0].result()
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> T:
         """Enter an async context manager; `leave` has to leave it."""
@@ -67,10 +72,6 @@ class Blocking:
 
     def _blocking(self, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         return lambda *args, **kwargs: self._portal.call(method(*args, **kwargs))
-
-
-async def _started(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    return asyncio.create_task(work)
 
 
 async def _enter(manager: AbstractAsyncContextManager[T]) -> T:
