@@ -45,7 +45,7 @@ class Portal:
             while not ended.wait(1.0):
                 pass
         except BaseException:
-            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - filled by `start`
             ended.wait(_CLEAN_UP_WITHIN_S)
             raise
         return tasks[0].result()
