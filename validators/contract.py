@@ -1,0 +1,192 @@
+"""What one client version does with every answer: the contract as a value, and the shipped tables.
+
+Only values and their JSON form belong here. How a table is measured is in `learn`, what a
+table means for a configuration is in `status` and `nemo_rl`.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+CLIENT = "nemo-gym"
+STATUSES = range(200, 600)
+
+
+class Handling(StrEnum):
+    """How a call ends that keeps getting the same answer."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    UNBOUNDED = "unbounded"
+    HANGS = "hangs"
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """One row of the contract.
+
+    `tries` counts the requests that the server sees, redirect hops included; it is None when
+    there is no end to them. `exception` is the class name that the caller gets.
+    """
+
+    handling: Handling
+    tries: int | None
+    exception: str | None = None
+
+    def __str__(self) -> str:
+        if self.handling is Handling.UNBOUNDED:
+            return "retried without bound"
+        if self.handling is Handling.HANGS:
+            return f"hangs (requests seen: {self.tries})"
+        times = "1 try" if self.tries == 1 else f"{self.tries} tries"
+        raised = f": {self.exception}" if self.exception else ""
+        return f"{self.handling} after {times}{raised}"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What `client` at `version` does with each status 200..599 and each transport fault.
+
+    `measured_with` names the versions under the client at the time, because the limits on
+    headers and the parser's verdicts are theirs.
+    """
+
+    client: str
+    version: str
+    statuses: Mapping[int, Behaviour]
+    faults: Mapping[str, Behaviour]
+    measured_with: Mapping[str, str] = field(default_factory=dict)
+
+    def status(self, status: int) -> Behaviour:
+        """Behaviour for one status; ValueError for a number that is not in the table."""
+        try:
+            return self.statuses[status]
+        except KeyError:
+            raise ValueError(f"status {status} is not in the {self.client} {self.version} table (200..599)") from None
+
+    def unbounded_statuses(self) -> frozenset[int]:
+        """Statuses that the client retries for ever."""
+        return frozenset(s for s, b in self.statuses.items() if b.handling is Handling.UNBOUNDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One row on which two tables disagree; None where a table has no such row."""
+
+    name: str
+    expected: Behaviour | None
+    measured: Behaviour | None
+
+
+def differences(expected: Contract, measured: Contract) -> list[Difference]:
+    """Rows that differ, statuses first, for the rows that were measured."""
+    return [
+        *_differing(
+            {f"status {s}": b for s, b in expected.statuses.items()},
+            {f"status {s}": b for s, b in measured.statuses.items()},
+        ),
+        *_differing(expected.faults, measured.faults),
+    ]
+
+
+def _differing(expected: Mapping[str, Behaviour], measured: Mapping[str, Behaviour]) -> Iterator[Difference]:
+    for name, behaviour in measured.items():
+        if expected.get(name) != behaviour:
+            yield Difference(name, expected.get(name), behaviour)
+
+
+def shipped_versions(client: str = CLIENT) -> list[str]:
+    """Versions of `client` that a table is shipped for, oldest first."""
+    prefix = f"{client}-"
+    names = (entry.name for entry in resources.files(__package__).joinpath("contracts").iterdir())
+    versions = (n.removeprefix(prefix).removesuffix(".json") for n in names if n.startswith(prefix))
+    return sorted(versions, key=_version_key)
+
+
+@functools.cache
+def load_contract(client: str = CLIENT, version: str | None = None) -> Contract:
+    """The shipped table of `version`, or of the newest version when it is None.
+
+    Raises LookupError, listing what is shipped, for a client or version without a table.
+    """
+    shipped = shipped_versions(client)
+    if not shipped or (version is not None and version not in shipped):
+        asked = client if version is None else f"{client} {version}"
+        known = ", ".join(f"{CLIENT} {v}" for v in shipped_versions())
+        raise LookupError(f"no contract table for {asked}; shipped: {known}")
+    name = f"{client}-{version or shipped[-1]}.json"
+    text = resources.files(__package__).joinpath("contracts", name).read_text("utf-8")
+    return contract_from_json(text)
+
+
+def contract_from_json(text: str) -> Contract:
+    """Read a table; ranges such as "430-499" stand for each status in them."""
+    raw = json.loads(text)
+    statuses = {s: _behaviour(row) for span, row in raw["statuses"].items() for s in _span(span)}
+    faults = {name: _behaviour(row) for name, row in raw["faults"].items()}
+    return Contract(
+        client=raw["client"],
+        version=raw["version"],
+        statuses=MappingProxyType(statuses),
+        faults=MappingProxyType(faults),
+        measured_with=MappingProxyType(raw.get("measured_with", {})),
+    )
+
+
+def contract_to_json(contract: Contract) -> str:
+    """Write a table, one row a line, equal neighbouring statuses joined into a range."""
+    spans = {span: _row(behaviour) for span, behaviour in _spans(contract.statuses)}
+    faults = {name: _row(behaviour) for name, behaviour in contract.faults.items()}
+    head = {"client": contract.client, "version": contract.version}
+    fields = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    fields.append(f'  "measured_with": {json.dumps(dict(contract.measured_with))}')
+    fields.append(f'  "statuses": {_lines(spans)}')
+    fields.append(f'  "faults": {_lines(faults)}')
+    return "{\n" + ",\n".join(fields) + "\n}\n"
+
+
+def _lines(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    body = ",\n".join(f"    {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
+    return "{\n" + body + "\n  }"
+
+
+def _behaviour(row: Mapping[str, Any]) -> Behaviour:
+    return Behaviour(Handling(row["handling"]), row.get("tries"), row.get("exception"))
+
+
+def _row(behaviour: Behaviour) -> dict[str, Any]:
+    row = {"handling": behaviour.handling.value, "tries": behaviour.tries}
+    return {key: value for key, value in (row | {"exception": behaviour.exception}).items() if value is not None}
+
+
+def _span(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _spans(statuses: Mapping[int, Behaviour]) -> Iterator[tuple[str, Behaviour]]:
+    """Join neighbours with one behaviour: (200, a), (201, a), (202, b) -> ("200-201", a), ("202", b)."""
+    run: list[int] = []
+    for status in sorted(statuses):
+        if run and (status != run[-1] + 1 or statuses[status] != statuses[run[0]]):
+            yield _span_text(run), statuses[run[0]]
+            run = []
+        run.append(status)
+    if run:
+        yield _span_text(run), statuses[run[0]]
+
+
+def _span_text(run: list[int]) -> str:
+    return str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
+
+
+def _version_key(version: str) -> list[tuple[int, int, str]]:
+    """0.10.0 is newer than 0.9.1, and 0.5.0rc1 is older than 0.5.0."""
+    parts = (re.fullmatch(r"(\d*)(.*)", part) for part in version.split("."))
+    return [(int(m[1] or 0), -1 if m[2] else 0, m[2]) for m in parts if m]

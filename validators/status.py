@@ -1,0 +1,98 @@
+"""Is a status safe to answer NeMo-Gym with? Decided from the contract alone."""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Literal
+
+from .contract import Behaviour, Contract, Handling, load_contract
+from .findings import Finding, UnsafeForGymError, Verdict
+
+Role = Literal["retry", "give_up", "any"]
+
+SLEEP_S = 0.5  # seconds between two tries of the client
+_FIRST_REDIRECT, _FIRST_ERROR = 300, 400
+
+_UNBOUNDED = (
+    "retried without bound: two requests a second until the process dies, "
+    "and neither a timeout nor a cancelled rollout ends them"
+)
+_AS_SUCCESS = "taken for a success: the body goes to the rollout as if it were a completion"
+_NO_BODY = "taken for a success, and then there is no JSON in it"
+_REDIRECT = "with a Location the client follows it past the router; without one it is taken for a success"
+_SCORED = (
+    "a 400 whose body says `max_tokens` or `context length` is scored as a finished, overlong rollout; "
+    "anything else in it fails the rollout after 1 try"
+)
+
+
+def judge_status(
+    status: int, *, role: Role = "any", contract: Contract | None = None, source: str = "", key: str = "status"
+) -> Finding:
+    """What happens to a rollout that is answered with `status`; ValueError outside 200..599.
+
+    `role` is what the status is meant to do: "retry" makes the client send the request again,
+    "give_up" ends the call at once, "any" asks only for no harm.
+    """
+    contract = contract or load_contract()
+    verdict, problem = _judge(status, contract.status(status), role)
+    return Finding(verdict, source, key, status, problem, "" if verdict is Verdict.SAFE else _right(role, contract))
+
+
+def _judge(status: int, behaviour: Behaviour, role: Role) -> tuple[Verdict, str]:
+    if behaviour.handling is Handling.UNBOUNDED:
+        return Verdict.UNSAFE, _UNBOUNDED
+    if behaviour.handling is Handling.HANGS:
+        return Verdict.UNSAFE, f"the call never ends: {behaviour}"
+    if status < _FIRST_ERROR:
+        return _judge_success(status, behaviour, role)
+    return _judge_error(status, behaviour, role)
+
+
+def _judge_error(status: int, behaviour: Behaviour, role: Role) -> tuple[Verdict, str]:
+    tries = behaviour.tries or 0
+    if tries > 1:
+        bounded = f"tried {tries} times within {(tries - 1) * SLEEP_S:.1f} s of waiting, then raised"
+        if role == "give_up":
+            return Verdict.CAUTION, f"{bounded}: the client repeats what was meant as final"
+        return Verdict.SAFE, bounded
+    if role == "retry":
+        return Verdict.UNSAFE, "not retried: the rollout is lost where another try could have saved it"
+    if status == HTTPStatus.BAD_REQUEST:
+        return Verdict.CAUTION, _SCORED
+    return Verdict.SAFE, f"{behaviour.handling} after 1 try: the rollout fails at once and keeps the error text"
+
+
+def _judge_success(status: int, behaviour: Behaviour, role: Role) -> tuple[Verdict, str]:
+    if status >= _FIRST_REDIRECT:
+        return Verdict.UNSAFE, _REDIRECT
+    if behaviour.handling is Handling.RAISED:
+        return Verdict.UNSAFE, f"{_NO_BODY}: {behaviour.exception} after {behaviour.tries} try"
+    if status == HTTPStatus.OK and role == "any":
+        return Verdict.SAFE, "the answer: its body has to be whole, strict JSON and a completion"
+    return Verdict.UNSAFE, _AS_SUCCESS
+
+
+def _right(role: Role, contract: Contract) -> str:
+    bounded = sorted(s for s, b in contract.statuses.items() if b.handling is Handling.RAISED and (b.tries or 0) > 1)
+    retry = f"{_listed(bounded)} for a failure that another try may mend" if bounded else ""
+    give_up = "409 for one that no try can"
+    return {"retry": f"{retry}.", "give_up": f"{give_up}.", "any": f"{retry}, {give_up}."}[role]
+
+
+def _listed(statuses: Iterable[int]) -> str:
+    return " or ".join(map(str, statuses))
+
+
+def validate_status(
+    status: int, *, role: Role = "any", contract: Contract | None = None, source: str = "", key: str = "status"
+) -> Behaviour:
+    """The client's behaviour for `status`, for use where a status is configured.
+
+    Raises UnsafeForGymError for one that is retried without bound, taken for a success, or
+    useless in its `role`; `source` and `key` go into its message. ValueError outside 200..599.
+    """
+    contract = contract or load_contract()
+    finding = judge_status(status, role=role, contract=contract, source=source, key=key)
+    if finding.verdict is Verdict.UNSAFE:
+        raise UnsafeForGymError([finding])
+    return contract.status(status)
