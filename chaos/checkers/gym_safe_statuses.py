@@ -71,7 +71,7 @@ def _see(history: History, attempt: Attempt, served: Sequence[Served], contract:
 
 
 def _given(history: History, attempt: Attempt, served: Sequence[Served]) -> bool:
-    """Whether a shard gave this status, or a scripted socket in its place a 4xx, which a router does right to pass on."""
+    """Whether a shard gave this status, or a scripted socket in its place a 4xx, which is right to pass on."""
     if any(one.status == attempt.status for one in served):
         return True
     return f"{attempt.status}".startswith("4") and any(

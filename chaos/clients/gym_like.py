@@ -46,16 +46,15 @@ class GymLikeClient:
         return await self._call(f"{self._base_url.removesuffix('/v1')}/tokenize", body)
 
     async def _call(self, url: str, body: dict[str, Any]) -> Any:
-        response = await self._until_final_status(url, orjson.dumps(body))
-        await _raise_for_status(response)
-        return orjson.loads(await response.read())
+        async with await self._until_final_status(url, orjson.dumps(body)) as response:
+            await _raise_for_status(response)
+            return orjson.loads(await response.read())
 
     async def _until_final_status(self, url: str, body: bytes) -> aiohttp.ClientResponse:
         async def ask() -> aiohttp.ClientResponse:
             response = await self._until_head(url, body)
             if response.status in RETRIED_STATUSES:
-                # Gym prints this text. A body that is cut or is no UTF-8 raises here, even on a 503.
-                (await response.content.read()).decode()
+                await _drain(response)
             return response
 
         async def give_up(state: RetryCallState) -> aiohttp.ClientResponse:
@@ -72,6 +71,9 @@ class GymLikeClient:
         return await retrying(ask)
 
     async def _until_head(self, url: str, body: bytes) -> aiohttp.ClientResponse:
+        async def send() -> aiohttp.ClientResponse:
+            return await self._session.post(url, data=body, headers=self._headers)
+
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(Exception),
             stop=_GiveUpAfter(MAX_TRIES, counts=lambda state: not isinstance(_error(state), _LOST_BEFORE_THE_HEAD)),
@@ -79,7 +81,7 @@ class GymLikeClient:
             sleep=self._sleep,
             reraise=True,
         )
-        return await retrying(self._session.post, url, data=body, headers=self._headers)
+        return await retrying(send)
 
 
 class _GiveUpAfter:
@@ -109,6 +111,15 @@ async def open_gym_like(base_url: str) -> AsyncIterator[GymLikeClient]:
     """A client with a pool of its own, closed at the end."""
     async with open_session() as session:
         yield GymLikeClient(base_url, session)
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read the text that Gym prints. A body that is cut or is no UTF-8 raises here, even on a 503."""
+    try:
+        (await response.content.read()).decode()
+    except BaseException:
+        response.close()
+        raise
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
