@@ -81,7 +81,7 @@ def router(chaos_suite: "Suite", fleet: Any, tmp_path: Path) -> Iterator[Any]:
     from .under_test import RouterUnderTest, Wiring  # noqa: PLC0415
 
     wiring = Wiring([shard.url for shard in fleet.shards], deadline_s=5.0, max_attempts=2, folder=tmp_path)
-    under_test = RouterUnderTest(chaos_suite.setup.router_cmd, wiring)
+    under_test = RouterUnderTest(chaos_suite.setup.router_cmd, wiring, chaos_suite.session.guard)
     yield Blocking(chaos_suite.portal, chaos_suite.portal.enter(under_test))
     chaos_suite.portal.leave(under_test)
 

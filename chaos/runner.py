@@ -95,6 +95,7 @@ async def _rollouts(stage: Stage, phase: str, *, count: int, name: str = "", tur
                 phase=phase,
                 name=f"{phase}{name}",
                 max_tokens=load.max_tokens,
+                seed=stage.history.limits.seed,
                 record=stage.history.add,
             )
     except TimeoutError:

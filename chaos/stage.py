@@ -16,6 +16,7 @@ from .choices import Setup, resolve_client
 from .clients import CLIENTS, GymClient, open_client
 from .faults.base import Layer, ShardProcess, Target
 from .fleet import SimFleet
+from .guard import Guard
 from .history import History, Limits
 from .interposer import Interposer
 from .scenario import Case, FleetTable, ScenarioError
@@ -46,6 +47,7 @@ class Session:
 
     async def __aenter__(self) -> Self:
         self.setup.out.mkdir(parents=True, exist_ok=True)
+        self.guard = self._stack.enter_context(Guard())
         return self
 
     async def __aexit__(
@@ -125,7 +127,7 @@ async def set_stage(session: Session, case: Case, folder: Path) -> AsyncIterator
             max_attempts=scenario.limits.max_attempts,
             folder=folder,
         )
-        router = await stack.enter_async_context(RouterUnderTest(session.setup.router_cmd, wiring))
+        router = await stack.enter_async_context(RouterUnderTest(session.setup.router_cmd, wiring, session.guard))
         tap = await stack.enter_async_context(Wiretap(router.port, history.add))
         client = await stack.enter_async_context(open_client(client_name, f"http://127.0.0.1:{tap.port}/v1"))
         yield Stage(

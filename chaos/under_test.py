@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,10 @@ from types import TracebackType
 from typing import Self
 
 from .choices import PLACEHOLDERS
+from .guard import Guard
 from .ports import PortLease
-from .processes import die_with_parent
+from .processes import ProcessGroup
+from .waiting import wait_until
 
 
 class RouterError(RuntimeError):
@@ -34,14 +37,14 @@ class Wiring:
 
 
 class RouterUnderTest:
-    """A running router. `url` is where clients find it, before and after any restart."""
+    """A running router and all that it starts. `url` is where clients find it, before and after any restart."""
 
-    def __init__(self, command: str, wiring: Wiring, *, start_within_s: float = 20.0) -> None:
+    def __init__(self, command: str, wiring: Wiring, guard: Guard, *, start_within_s: float = 20.0) -> None:
         self._command = command
         self._wiring = wiring
+        self._guard = guard
         self._start_within_s = start_within_s
-        self._process: asyncio.subprocess.Process | None = None
-        self.log = wiring.folder / "router.log"
+        self._group: ProcessGroup | None = None
 
     async def __aenter__(self) -> Self:
         self._lease = PortLease()
@@ -57,46 +60,37 @@ class RouterUnderTest:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop(signal.SIGKILL)
+        self._kill()
         self._lease.release()
 
     async def start(self) -> None:
         """Start the process and wait until it answers HTTP on its port. Raises RouterError."""
         argv = fill(self._command, self._wiring, self.port)
-        with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *argv, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL, preexec_fn=die_with_parent
-            )
-        try:
-            async with asyncio.timeout(self._start_within_s):
-                await self._answering()
-        except TimeoutError:
-            raise RouterError(self._failed(f"gave no HTTP answer in {self._start_within_s:g} s")) from None
+        group = self._group = ProcessGroup(argv, guard=self._guard, output=self._wiring.folder / "router.log")
+        give_up = time.monotonic() + self._start_within_s
+        while not await answers_http(self.port):
+            if group.exit_code() is not None:
+                raise RouterError(f"the router under test ended with {group.exit_code()}: {self._said()}")
+            if time.monotonic() > give_up:
+                raise RouterError(
+                    f"the router under test gave no HTTP answer in {self._start_within_s:g} s: {self._said()}"
+                )
+            await asyncio.sleep(0.02)  # the interval of a bounded poll
 
     async def stop(self, signum: int = signal.SIGTERM, within_s: float = 10.0) -> None:
         """End the process by a signal, and by SIGKILL if it has not ended in time."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for number in (signum, signal.SIGKILL):
-            if process.returncode is None:
-                process.send_signal(number)
-            try:
-                async with asyncio.timeout(within_s):
-                    await process.wait()
-                    return
-            except TimeoutError:
-                continue
+        if (group := self._group) is not None:
+            group.signal(signum)
+            await wait_until(lambda: group.exit_code() is not None, within_s)
+            self._kill()
 
-    async def _answering(self) -> None:
-        while not await answers_http(self.port):
-            if self._process is None or self._process.returncode is not None:
-                raise RouterError(self._failed(f"ended with {self._process and self._process.returncode}"))
-            await asyncio.sleep(0.02)  # the interval of a poll that the caller bounds
+    def _kill(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
 
-    def _failed(self, how: str) -> str:
-        tail = self.log.read_text(errors="replace")[-2000:].strip() if self.log.exists() else ""
-        return f"the router under test {how}: {self._command}\n{tail or '(it printed nothing)'}"
+    def _said(self) -> str:
+        return f"{self._command}\n{(self._group and self._group.tail()) or '(it printed nothing)'}"
 
 
 async def answers_http(port: int) -> bool:
