@@ -69,8 +69,12 @@ class Fault(BaseModel):
     layer: ClassVar[Layer]
 
     def symptoms(self) -> frozenset[Symptom]:
-        """What a witness may see on a new and on a pooled connection while the fault acts."""
+        """What a witness may see on a new connection while the fault acts."""
         raise NotImplementedError
+
+    def pooled_symptoms(self) -> frozenset[Symptom]:
+        """What it may see on a connection that was there, and had an answer, before the fault."""
+        return self.symptoms()
 
     async def inject(self, target: Target) -> None:
         """Do the harm to one shard. Returns when it is done, not when it has been noticed."""
@@ -78,4 +82,22 @@ class Fault(BaseModel):
 
     async def heal(self, target: Target) -> None:
         """Undo it. Called in `finally`, also when `inject` failed half-way, and may be called twice."""
+        raise NotImplementedError
+
+
+class RouterHandle(Protocol):
+    """The router under test, as far as a fault may touch it."""
+
+    async def stop(self, signum: int) -> None:
+        """End its process by a signal and wait for the end."""
+
+    async def start(self) -> None:
+        """Start it on the same port and wait until it answers."""
+
+
+class RouterFault(Fault):
+    """A fault on the router or on its clients: it strikes once, and when `strike` returns it is over."""
+
+    async def strike(self, router: RouterHandle, entry_url: str) -> str:
+        """Do it, and say what was done. `entry_url` is where clients meet the router. Raises if it did not act."""
         raise NotImplementedError
