@@ -145,7 +145,7 @@ def _with_prompt(answer: Answer, choice: dict[str, Any]) -> dict[str, Any]:
 
 def _responses(answer: Answer) -> dict[str, Any]:
     status = "completed" if answer.finish == "stop" else "incomplete"
-    content: dict[str, Any] = {"type": "output_text", "text": decode(answer.tokens), "annotations": [], "logprobs": None}
+    text = {"type": "output_text", "text": decode(answer.tokens), "annotations": []}
     message = {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "status": "completed"}
     prompt, new = len(answer.asked.prompt), len(answer.tokens)
     return {
@@ -155,7 +155,7 @@ def _responses(answer: Answer) -> dict[str, Any]:
         "model": answer.model,
         "status": status,
         "incomplete_details": None if status == "completed" else {"reason": _INCOMPLETE.get(answer.finish or "")},
-        "output": [{**message, "content": [content]}],
+        "output": [{**message, "content": [text]}],
         "usage": {"input_tokens": prompt, "output_tokens": new, "total_tokens": prompt + new},
     }
 
