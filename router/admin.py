@@ -1,0 +1,181 @@
+"""The second port: health, readiness and metrics for anyone, and changes of state for who has the token."""
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import orjson
+from aiohttp import web
+
+from .config import ConfigError
+from .metrics import RouterCollector, exposition
+from .shard import Shard
+from .urls import BadBackendUrlError
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Controlled(Protocol):
+    """What the admin port may ask of the router."""
+
+    def is_ready(self) -> bool:
+        """Whether user traffic would be served now."""
+
+    def shards(self) -> list[Shard]:
+        """The members."""
+
+    def set_members(self, urls: list[str]) -> None:
+        """Replace the membership. Raises BadBackendUrlError."""
+
+    def set_serving(self, urls: list[str]) -> list[str]:
+        """Replace the set that serves; the unknown URLs."""
+
+    def report_refit(self, url: str) -> bool:
+        """The shard holds current weights. Whether it is known."""
+
+    def report_restart(self, url: str) -> bool:
+        """The shard is being restarted. Whether it is known."""
+
+
+def read_token(path: Path) -> str:
+    """The token in a file. Raises ConfigError for a file that cannot be read or is empty."""
+    try:
+        token = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not token:
+        raise ConfigError(f"{path}: holds no token")
+    return token
+
+
+def describe(shard: Shard) -> dict[str, Any]:
+    """A member as JSON."""
+    return {
+        "url": shard.url,
+        "state": shard.record.state.value,
+        "strikes": len(shard.record.strikes),
+        "in_flight": shard.in_flight,
+        "connections": shard.pool.open_connections,
+    }
+
+
+def admin_app(router: Controlled, collector: RouterCollector, token: str | None) -> web.Application:
+    """The admin port's application."""
+    app = web.Application(middlewares=[json_errors])
+    calls = {
+        "/backends": _set_members(router),
+        "/serving": _set_serving(router),
+        "/refit": _report(router.report_refit),
+        "/restarting": _report(router.report_restart),
+    }
+    app.router.add_get("/health", _health)
+    app.router.add_get("/ready", _ready(router))
+    app.router.add_get("/metrics", _metrics(collector))
+    app.router.add_get("/backends", _members(router))
+    for path, handler in calls.items():
+        app.router.add_post(path, _guarded(handler, token))
+    return app
+
+
+@web.middleware
+async def json_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors of aiohttp's, and of the calls, as JSON."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return _error(error.status, error.reason)
+    except (BadBackendUrlError, ConfigError) as error:
+        return _error(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+
+
+def _error(status: int, message: str) -> web.Response:
+    return _json({"error": {"message": message, "type": "admin_error", "code": status, "param": None}}, status)
+
+
+def _json(document: Mapping[str, Any], status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(document), status=status, content_type="application/json")
+
+
+def _guarded(handler: Handler, token: str | None) -> Handler:
+    async def checked(request: web.Request) -> web.StreamResponse:
+        if token is None:
+            return _error(HTTPStatus.FORBIDDEN, "calls that change state need --admin-token-file")
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(given, token.encode()):
+            return _error(HTTPStatus.UNAUTHORIZED, "Authorization: Bearer TOKEN is missing or wrong")
+        return await handler(request)
+
+    return checked
+
+
+async def _health(_request: web.Request) -> web.StreamResponse:
+    return _json({"status": "ok"})
+
+
+def _ready(router: Controlled) -> Handler:
+    async def ready(_request: web.Request) -> web.StreamResponse:
+        serving = [shard.url for shard in router.shards() if shard.record.serving]
+        status = HTTPStatus.OK if router.is_ready() else HTTPStatus.SERVICE_UNAVAILABLE
+        return _json({"ready": router.is_ready(), "serving": serving}, status)
+
+    return ready
+
+
+def _metrics(collector: RouterCollector) -> Handler:
+    async def metrics(_request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=exposition(collector), headers=headers)
+
+    return metrics
+
+
+def _members(router: Controlled) -> Handler:
+    async def members(_request: web.Request) -> web.StreamResponse:
+        return _json({"backends": [describe(shard) for shard in router.shards()]})
+
+    return members
+
+
+async def _document(request: web.Request, key: str, kind: type) -> Any:
+    try:
+        value = orjson.loads(await request.read())[key]
+    except (ValueError, LookupError, TypeError):
+        value = None
+    if not isinstance(value, kind):
+        raise ConfigError(f'the body must be a JSON object with "{key}"')
+    return value
+
+
+async def _urls(request: web.Request) -> list[str]:
+    urls = await _document(request, "urls", list)
+    if not all(isinstance(url, str) for url in urls):
+        raise ConfigError('"urls" must be a list of strings')
+    return list(urls)
+
+
+def _set_members(router: Controlled) -> Handler:
+    async def set_members(request: web.Request) -> web.StreamResponse:
+        router.set_members(await _urls(request))
+        return _json({"backends": [describe(shard) for shard in router.shards()]})
+
+    return set_members
+
+
+def _set_serving(router: Controlled) -> Handler:
+    async def set_serving(request: web.Request) -> web.StreamResponse:
+        unknown = router.set_serving(await _urls(request))
+        return _json({"unknown": unknown, "backends": [describe(shard) for shard in router.shards()]})
+
+    return set_serving
+
+
+def _report(tell: Callable[[str], bool]) -> Handler:
+    async def report(request: web.Request) -> web.StreamResponse:
+        url = await _document(request, "url", str)
+        if not tell(url):
+            return _error(HTTPStatus.NOT_FOUND, f"{url!r} is not a backend")
+        return _json({"url": url})
+
+    return report

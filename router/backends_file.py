@@ -1,0 +1,61 @@
+"""Membership from a file: one backend URL a line, `#` starts a comment. The file is the whole set, each time."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .config import ConfigError
+from .events import LOG
+from .urls import BadBackendUrlError, Endpoint, parse_backend
+
+POLL_S = 1.0
+
+
+def parse_lines(text: str, name: str) -> list[Endpoint]:
+    """The endpoints in a file's text, each once. Raises ConfigError with the file's name and the line number."""
+    endpoints: dict[str, Endpoint] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        url = line.partition("#")[0].strip()
+        if not url:
+            continue
+        try:
+            endpoint = parse_backend(url)
+        except BadBackendUrlError as error:
+            raise ConfigError(f"{name}:{number}: {error}") from None
+        endpoints.setdefault(endpoint.key, endpoint)
+    return list(endpoints.values())
+
+
+def read_backends(path: Path) -> list[Endpoint]:
+    """The endpoints in a file. Raises ConfigError."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return parse_lines(text, str(path))
+
+
+async def watch(path: Path, apply: Callable[[Sequence[Endpoint]], None], poll_s: float = POLL_S) -> None:
+    """Call `apply` with the full set whenever the file has changed and then stayed as it is for one poll.
+
+    A file that cannot be read changes nothing: the last good set stays. Runs until cancelled.
+    """
+    applied = seen = _stamp(path)
+    while True:
+        await asyncio.sleep(poll_s)
+        before, seen = seen, _stamp(path)
+        if seen is None or seen != before or seen == applied:
+            continue
+        applied = seen
+        try:
+            apply(read_backends(path))
+        except ConfigError as error:
+            LOG.error("backends file is not applied: %s", error)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

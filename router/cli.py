@@ -1,0 +1,120 @@
+"""`gym-router`: the command. Reads options and a file, starts the router, stops it on SIGTERM or SIGINT."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .config import ConfigError, RouterConfig, make_config, read_file
+from .core import Router, bind_both
+from .events import LOG, configure_logging
+from .impl import new_event_loop
+
+BAD_INPUT = 2
+
+app = typer.Typer(help="One stable URL in front of a vLLM fleet.", no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def root() -> None:
+    """One stable URL in front of a vLLM fleet, made for NeMo-Gym's client."""
+
+
+@app.command()
+def serve(
+    *,
+    backend: Annotated[list[str] | None, typer.Option(help="Backend URL, with or without /v1. Repeatable.")] = None,
+    backends_file: Annotated[Path | None, typer.Option(help="One URL a line; re-read when it changes.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address for Gym's traffic. [127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for Gym's traffic; 0 takes a free one. [8000]")] = None,
+    admin_host: Annotated[str | None, typer.Option(help="Address of the admin port. [127.0.0.1]")] = None,
+    admin_port: Annotated[int | None, typer.Option(help="Serves /health, /ready, /metrics. [none]")] = None,
+    admin_token_file: Annotated[Path | None, typer.Option(help="Token for calls that change state.")] = None,
+    backend_timeout_s: Annotated[float | None, typer.Option(help="Whole budget of one request. [600]")] = None,
+    connect_timeout_s: Annotated[float | None, typer.Option(help="Bound of one connect. [5]")] = None,
+    no_healthy_backend_status: Annotated[int | None, typer.Option(help="When no shard may serve. [409]")] = None,
+    backend_failure_status: Annotated[int | None, typer.Option(help="When another shard may do it. [500]")] = None,
+    policy: Annotated[str | None, typer.Option(help="least_outstanding or round_robin. [least_outstanding]")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Shards that may see one request. [2]")] = None,
+    no_shard_hold_s: Annotated[float | None, typer.Option(help="Wait this long for a shard. [0]")] = None,
+    max_body_mib: Annotated[int | None, typer.Option(help="Largest request body. [512]")] = None,
+    max_answer_mib: Annotated[int | None, typer.Option(help="Largest answer. [1024]")] = None,
+    max_in_flight: Annotated[int | None, typer.Option(help="Requests under way. [what open files carry]")] = None,
+    client_idle_s: Annotated[float | None, typer.Option(help="Give up on an idle or stalled client. [75]")] = None,
+    health: Annotated[str | None, typer.Option(help="Who decides who serves: self, pushed or off. [self]")] = None,
+    readmit: Annotated[str | None, typer.Option(help="What brings a dead shard back: probe or refit. [probe]")] = None,
+    eject_after: Annotated[int | None, typer.Option(help="Strikes until a shard is dead. [3]")] = None,
+    probe_interval_s: Annotated[float | None, typer.Option(help="Between two probes of a shard. [1]")] = None,
+    probe_timeout_s: Annotated[float | None, typer.Option(help="Bound of one health probe. [2]")] = None,
+    poison_after: Annotated[int | None, typer.Option(help="Shards broken before a request is refused. [3]")] = None,
+    event_log: Annotated[Path | None, typer.Option(help="Append every attempt and answer, as JSONL.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json. [text]")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML or YAML file with the same keys.")] = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; then every request in flight gets its answer.
+
+    Options win over the file. Exit code 0 after a clean stop, 2 for bad input or a taken port.
+    """
+    given = {key: value for key, value in locals().items() if value is not None and key != "config"}
+    if "backend" in given:
+        given["backends"] = tuple(given.pop("backend"))
+    try:
+        settings = effective_config(given, config)
+        configure_logging(settings.log_format)
+        router = Router(settings)
+        sockets = bind_both(settings)
+    except (ConfigError, OSError) as error:
+        typer.echo(f"gym-router: {error}", err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run_until_signal(router, *sockets))
+
+
+def effective_config(given: dict[str, Any], file: Path | None) -> RouterConfig:
+    """The configuration from options and an optional file; options win. Raises ConfigError."""
+    values = {} if file is None else read_file(file)
+    if {"backends", "backends_file"} & given.keys():
+        values = {key: value for key, value in values.items() if key not in {"backends", "backends_file"}}
+    return make_config({**values, **given})
+
+
+async def run_until_signal(router: Router, listener: Any, admin: Any) -> None:
+    """Serve; drain on the first signal, cut everything off on the second."""
+    loop = asyncio.get_running_loop()
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    await router.start(listener, admin)
+    _announce(router, listener, admin)
+    await stop.wait()
+    LOG.info("draining: %s requests in flight", router.tally.in_flight)
+    drained = asyncio.create_task(router.stop())
+    hurried = asyncio.create_task(hurry.wait())
+    await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
+    hurried.cancel()
+    if not drained.done():
+        drained.cancel()
+    LOG.info("stopped")
+
+
+def _announce(router: Router, listener: Any, admin: Any) -> None:
+    host, port = listener.getsockname()[:2]
+    fields = {"url": f"http://{host}:{port}/v1", **router.config.model_dump(mode="json")}
+    fields["port"] = port
+    if admin is not None:
+        fields["admin_port"] = admin.getsockname()[1]
+    LOG.info("serving", extra={"fields": fields})
+    typer.echo(f"gym-router: serving http://{host}:{port}/v1")
+    if admin is not None:
+        typer.echo(f"gym-router: admin   http://{admin.getsockname()[0]}:{fields['admin_port']}")
+
+
+def main() -> None:
+    """Entry point of the `gym-router` command."""
+    app()

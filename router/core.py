@@ -1,0 +1,224 @@
+"""The router as a whole: builds the parts from a configuration, starts them on sockets, drains and stops them.
+
+Sockets are bound by the caller, synchronously (`bind`), so that a taken port is the caller's exception and not a
+surprise on a thread that nobody watches.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from functools import partial
+
+from aiohttp import web
+
+from .admin import admin_app, read_token
+from .answers import Statuses
+from .backends_file import read_backends, watch
+from .config import ConfigError, HealthMode, RouterConfig
+from .dispatch import Dispatcher, Limits
+from .events import LOG, Journal
+from .fleet import Fleet
+from .health import Event, Rules, State
+from .limits import in_flight_limit, raise_file_limit
+from .metrics import RouterCollector, Tally
+from .policies import POLICIES
+from .probes import MAX_PROBE_ANSWER, Monitor, ProbeSettings
+from .server import BACKLOG, JsonServer, Listener, ListenerLimits
+from .shard import Shard
+from .transport import Pool
+from .urls import Endpoint, parse_backend
+
+# What an answer may take to be sent once its deadline has passed.
+DRAIN_GRACE_S = 5.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound and listening TCP socket. Raises OSError whose message has the address.
+
+    The address is free again at once after a crash (SO_REUSEADDR), so a restarted router gets its port back.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+    return listener
+
+
+def bind_both(config: RouterConfig) -> tuple[socket.socket, socket.socket | None]:
+    """The user port's socket and, if there is one, the admin port's. Raises OSError, and then holds neither."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(bind(config.host, config.port))
+        admin = None
+        if config.admin_port is not None:
+            admin = stack.enter_context(bind(config.admin_host, config.admin_port))
+        stack.pop_all()
+    return listener, admin
+
+
+def rules_for(config: RouterConfig) -> Rules:
+    """How evidence is weighed in each health mode."""
+    match config.health:
+        case HealthMode.SELF:
+            return Rules(eject_after=config.eject_after, readmit=config.readmit)
+        case HealthMode.PUSHED:
+            return Rules(eject_after=None, readmit=config.readmit, monitored=False)
+        case HealthMode.OFF:
+            return Rules(eject_after=None, frozen=True, monitored=False)
+
+
+def endpoints_for(config: RouterConfig) -> list[Endpoint]:
+    """The members at the start. Raises ConfigError when there is none."""
+    endpoints = {endpoint.key: endpoint for endpoint in map(parse_backend, config.backends)}
+    if config.backends_file is not None:
+        if endpoints:
+            raise ConfigError("backends and backends_file exclude each other: the file is the whole set")
+        endpoints = {endpoint.key: endpoint for endpoint in read_backends(config.backends_file)}
+    if not endpoints:
+        raise ConfigError("no backend: give --backend URL, or a --backends-file that names one")
+    return list(endpoints.values())
+
+
+class Router:
+    """One router. Everything but `start` and `stop` is synchronous and belongs to the thread of its event loop."""
+
+    def __init__(self, config: RouterConfig) -> None:
+        self.config = config
+        self._token = None if config.admin_token_file is None else read_token(config.admin_token_file)
+        self.journal = Journal(config.event_log)
+        self.tally = Tally()
+        make_pool = partial(Pool, connect_timeout_s=config.connect_timeout_s, max_body=config.max_answer_mib << 20)
+        self.fleet = Fleet(
+            endpoints_for(config),
+            rules=rules_for(config),
+            policy=POLICIES[config.policy],
+            make_pool=make_pool,
+            clock=time.monotonic,
+            trial_interval_s=config.probe_interval_s,
+            unproven=config.health is HealthMode.PUSHED,
+        )
+        self.fleet.on_change = self._state_changed
+        self._dispatcher = Dispatcher(
+            self.fleet,
+            limits=Limits(
+                max_attempts=config.max_attempts,
+                no_shard_hold_s=config.no_shard_hold_s,
+                poison_after=config.poison_after,
+                max_answer=config.max_answer_mib << 20,
+            ),
+            statuses=Statuses(config.backend_failure_status, config.no_healthy_backend_status),
+            journal=self.journal,
+            tally=self.tally,
+        )
+        self.listener = Listener(self._dispatcher, self._listener_limits(), self.tally)
+        self._server: JsonServer | None = None
+        self._listening: asyncio.Server | None = None
+        self._admin: web.AppRunner | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.pushes = 0  # full sets received: a controller that finds 0 after a restart has to push again
+
+    def _listener_limits(self) -> ListenerLimits:
+        config = self.config
+        return ListenerLimits(
+            deadline_s=config.backend_timeout_s,
+            max_body=config.max_body_mib << 20,
+            max_header=config.max_header_kib << 10,
+            client_idle_s=config.client_idle_s,
+            max_in_flight=in_flight_limit(raise_file_limit(), config.max_in_flight),
+        )
+
+    # Life
+
+    async def start(self, listener: socket.socket, admin: socket.socket | None = None) -> None:
+        """Serve on bound sockets, which are the router's from here on."""
+        self._server = self.listener.server()
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(self._server, sock=listener, backlog=BACKLOG)
+        if admin is not None:
+            app = admin_app(self, RouterCollector(self.fleet, self.tally), self._token)
+            self._admin = web.AppRunner(app, access_log=None)
+            await self._admin.setup()
+            await web.SockSite(self._admin, admin).start()
+        if self.config.health is HealthMode.SELF:
+            self._tasks.append(asyncio.create_task(self._monitor().run(), name="monitor"))
+        if self.config.backends_file is not None:
+            watcher = watch(self.config.backends_file, self.fleet.set_members)
+            self._tasks.append(asyncio.create_task(watcher, name="backends file"))
+        self.journal.write("start", {"config": self.config.model_dump(mode="json")})
+
+    async def stop(self, *, drain: bool = True) -> bool:
+        """Stop accepting, give every request in flight its answer, then close everything.
+
+        Without `drain`, requests in flight are cut off. Returns False if some had to be.
+        """
+        if self._listening is not None:
+            self._listening.close()
+        clean = True
+        if self._server is not None:
+            timeout_s = self.config.backend_timeout_s + DRAIN_GRACE_S if drain else 0.0
+            clean = await self.listener.drain(self._server, timeout_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._admin is not None:
+            await self._admin.cleanup()
+        self.fleet.close()
+        await asyncio.sleep(0)  # the dropped connections see their end
+        self.journal.write("stop", {"clean": clean})
+        self.journal.close()
+        return clean
+
+    def _monitor(self) -> Monitor:
+        config = self.config
+        settings = ProbeSettings(config.probe_interval_s, config.probe_timeout_s, config.readmit)
+        make_pool = partial(Pool, connect_timeout_s=config.connect_timeout_s, max_body=MAX_PROBE_ANSWER, keep=False)
+        return Monitor(self.fleet, settings, make_pool)
+
+    # What a controller and the admin port may ask
+
+    def is_ready(self) -> bool:
+        """Whether user traffic would be served now."""
+        return self.fleet.serving and not self.listener.draining
+
+    def shards(self) -> list[Shard]:
+        """The members, RETIRED ones included."""
+        return list(self.fleet.shards)
+
+    def set_members(self, urls: list[str]) -> None:
+        """Replace the membership by the full set `urls`. Raises BadBackendUrlError."""
+        self.fleet.set_members([parse_backend(url) for url in urls])
+
+    def set_serving(self, urls: list[str]) -> list[str]:
+        """Replace the set of members that serve; the URLs that are no member, which change nothing."""
+        self.pushes += 1
+        unknown = self.fleet.set_serving(urls)
+        self.journal.write("membership", {"serving": list(urls), "unknown": unknown})
+        for url in unknown:
+            LOG.warning("unknown backend is ignored", extra={"fields": {"shard": url}})
+        return unknown
+
+    def report_refit(self, url: str) -> bool:
+        """The shard holds the current weights: it may serve again. False for an unknown one."""
+        return self._tell(url, Event.REFITTED, "refit reported")
+
+    def report_restart(self, url: str) -> bool:
+        """The shard's processes are being started again: it serves no more until it is refitted or proved."""
+        return self._tell(url, Event.RESTARTED, "restart reported")
+
+    def _tell(self, url: str, event: Event, why: str) -> bool:
+        shard = self.fleet.find(url)
+        if shard is not None:
+            self.fleet.observe(shard, event, why)
+        return shard is not None
+
+    def _state_changed(self, shard: Shard, before: State, after: State, why: str) -> None:
+        fields = {"shard": shard.url, "from": before.value, "to": after.value, "why": why}
+        LOG.log(logging.INFO if after is State.HEALTHY else logging.WARNING, "shard state", extra={"fields": fields})
+        self.journal.write("state", fields)

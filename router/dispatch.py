@@ -1,0 +1,215 @@
+"""The attempt loop: one request, one monotonic budget, exactly one answer.
+
+What to do after each outcome is in the table of `failures`; which shard comes next is the fleet's answer; how far an
+attempt got is the transport's. This file only walks from one to the next, and reports each step.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from .answers import Answer, Statuses, failure_answer
+from .calls import Call
+from .events import LOG, Journal
+from .failures import VERDICTS, AttemptError, Blame, ClientGoneError, Outcome, Reached, Reply, Retry, may_go_on
+from .fleet import Fleet
+from .headers import passed_back, request_head
+from .judge import judge
+from .metrics import Tally
+from .poison import PoisonMemory, digest, is_poison
+from .relay import relay
+from .shard import Shard
+from .transport import Response
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The dispatcher's settings. Times in seconds."""
+
+    max_attempts: int = 2
+    no_shard_hold_s: float = 0.0
+    poison_after: int = 3
+    max_answer: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt that has ended. `answer` is there when it may go to the client as it is."""
+
+    outcome: Outcome
+    detail: str
+    reached: Reached
+    reused: bool
+    status: int | None = None
+    answer: Answer | None = None
+
+
+class Dispatcher:
+    """Turns calls into answers."""
+
+    def __init__(self, fleet: Fleet, *, limits: Limits, statuses: Statuses, journal: Journal, tally: Tally) -> None:
+        self._fleet = fleet
+        self._limits = limits
+        self._statuses = statuses
+        self._journal = journal
+        self._tally = tally
+        self._poison = PoisonMemory()
+
+    async def dispatch(self, call: Call) -> Answer | None:
+        """The answer to `call`, or None when it was streamed or the client has left.
+
+        Raises nothing but CancelledError, which is how the listener says that the client has gone.
+        """
+        try:
+            answer = await self._answer(call)
+        except asyncio.CancelledError:
+            self._ended(call, Outcome.CLIENT_GONE, None)
+            raise
+        self._ended(call, call.last, answer)
+        return answer
+
+    async def _answer(self, call: Call) -> Answer | None:
+        if self._poison and self._is_poison(call):
+            return self._refuse(call)
+        while True:
+            shard = self._fleet.pick(call.tried)
+            if shard is None:
+                if not call.tried and await self._held(call):
+                    continue
+                return self._refuse(call)
+            attempt = await self._attempt_on(shard, call)
+            if VERDICTS[attempt.outcome].reply in {Reply.UPSTREAM, Reply.EVENT, Reply.NOTHING}:
+                return attempt.answer
+            if self._poison and self._is_poison(call):
+                return self._refuse(call)
+            remaining = call.deadline - time.monotonic()
+            if not may_go_on(
+                attempt.outcome,
+                delivered=call.delivered,
+                max_attempts=self._limits.max_attempts,
+                remaining_s=remaining,
+            ):
+                return self._refuse(call)
+
+    async def _held(self, call: Call) -> bool:
+        hold = min(call.started + self._limits.no_shard_hold_s, call.deadline) - time.monotonic()
+        return hold > 0 and await self._fleet.wait_for_serving(hold)
+
+    # One shard
+
+    async def _attempt_on(self, shard: Shard, call: Call) -> Attempt:
+        """Try a shard: once, or once more on a fresh connection if the pooled one had been closed."""
+        call.tried.append(shard)
+        started = time.monotonic()
+        attempt = await self._attempt(shard, call, started, fresh=False)
+        if VERDICTS[attempt.outcome].retry is Retry.SAME_SHARD:
+            self._fleet.attempt_ended(shard, attempt.outcome, started)
+            again = time.monotonic()
+            attempt = await self._attempt(shard, call, again, fresh=True)
+            if attempt.outcome is Outcome.UNREACHABLE:
+                # Nobody listens any more, so the first connection went down with its server, work and all.
+                attempt = Attempt(Outcome.BROKE, attempt.detail, Reached.WRITTEN, attempt.reused)
+            started = again
+        self._note(shard, call, attempt, started)
+        return attempt
+
+    async def _attempt(self, shard: Shard, call: Call, started: float, *, fresh: bool) -> Attempt:
+        endpoint = shard.endpoint
+        head = request_head(
+            call.method, endpoint.base_path + call.target, endpoint.authority, call.lines, len(call.body)
+        )
+        with shard.load:
+            try:
+                response = await shard.pool.exchange(head, call.body, call.deadline, fresh=fresh)
+                attempt = await self._read(call, response)
+            except AttemptError as error:
+                attempt = Attempt(error.outcome, error.detail, error.reached, error.reused)
+            except ClientGoneError as error:
+                attempt = Attempt(Outcome.CLIENT_GONE, str(error), Reached.HEAD, reused=False)
+            except asyncio.CancelledError:
+                gone = Attempt(Outcome.CLIENT_GONE, "the client left", Reached.WRITTEN, reused=False)
+                self._report(shard, call, gone, started)
+                self._fleet.attempt_ended(shard, gone.outcome, started)
+                raise
+        self._report(shard, call, attempt, started)
+        return attempt
+
+    async def _read(self, call: Call, response: Response) -> Attempt:
+        if response.stream is not None:
+            end = await relay(call, response, response.stream)
+            return Attempt(end.outcome, end.detail, end.reached, response.reused, response.status)
+        status, body = response.status, response.body
+        outcome, detail = judge(status, response.headers, body, self._limits.max_answer)
+        answer = None
+        if VERDICTS[outcome].reply is Reply.UPSTREAM:
+            answer = Answer(status, passed_back(response.headers), body)
+        return Attempt(outcome, detail, Reached.BODY, response.reused, status, answer)
+
+    def _note(self, shard: Shard, call: Call, attempt: Attempt, started: float) -> None:
+        """Let the end of an attempt count, for the shard and for the call."""
+        outcome = attempt.outcome
+        verdict = VERDICTS[outcome]
+        self._fleet.attempt_ended(shard, outcome, started)
+        call.last, call.detail, call.upstream_status = outcome, attempt.detail, attempt.status
+        if outcome is Outcome.SERVED and self._poison:
+            self._poison.forgive(digest(call.target, call.body))
+        if verdict.retry is not Retry.FREE:
+            call.delivered += 1
+            if verdict.blame is Blame.STRIKE and call.body:
+                self._poison.broke(digest(call.target, call.body), shard.url, time.monotonic())
+
+    # Endings
+
+    def _is_poison(self, call: Call) -> bool:
+        victims = self._poison.victims(digest(call.target, call.body)) if call.body else {}
+        proved = {shard.url: shard.record.proved_at for shard in self._fleet.shards}
+        if not is_poison(victims, proved, self._limits.poison_after):
+            return False
+        call.last, call.upstream_status = Outcome.POISON, None
+        call.detail = f"this request broke {len(victims)} shards: {', '.join(victims)}"
+        return True
+
+    def _refuse(self, call: Call) -> Answer:
+        message = f"{VERDICTS[call.last].reason}: {call.detail}"
+        return failure_answer(
+            self._statuses,
+            call.last,
+            message,
+            serving=self._fleet.serving,
+            upstream_status=call.upstream_status,
+        )
+
+    def _report(self, shard: Shard, call: Call, attempt: Attempt, started: float) -> None:
+        verdict = VERDICTS[attempt.outcome]
+        good = verdict.reply is Reply.UPSTREAM
+        if good and not self._journal.enabled:
+            return
+        fields = {
+            "request": call.id,
+            "shard": shard.url,
+            "failure": None if good else attempt.outcome.name.lower(),
+            "reached": attempt.reached.name.lower(),
+            "reused": attempt.reused,
+            "status": attempt.status,
+            "elapsed_s": round(time.monotonic() - started, 6),
+            "reason": attempt.detail or None,
+        }
+        if not good:
+            LOG.warning("attempt failed", extra={"fields": fields})
+        self._journal.write("attempt", fields)
+
+    def _ended(self, call: Call, outcome: Outcome, answer: Answer | None) -> None:
+        status = None if answer is None else answer.status
+        elapsed = time.monotonic() - call.started
+        self._tally.answered(status, VERDICTS[outcome].reason, elapsed)
+        if self._journal.enabled:
+            fields = {
+                "request": call.id,
+                "path": call.path,
+                "status": status,
+                "reason": VERDICTS[outcome].reason,
+                "elapsed_s": round(elapsed, 6),
+                "delivered": call.delivered,
+                "shards": [shard.url for shard in call.tried],
+            }
+            self._journal.write("answer", fields)

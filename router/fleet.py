@@ -1,0 +1,202 @@
+"""The members and who may serve now: the one owner of the records, the eligible lists and the waiting room.
+
+Evidence comes in (`served`, `failed`, `observe`), state changes go out to whoever listens, and `pick` answers the
+only question that a request has. No sockets here, and no clock but the one that is passed in.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from .failures import VERDICTS, Blame, Outcome
+from .health import Event, Record, Rules, State
+from .policies import Policy
+from .shard import Shard
+from .transport import Pool
+from .urls import Endpoint, parse_backend
+
+
+class Fleet:
+    """All shards, in the order in which they were named."""
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint],
+        *,
+        rules: Rules,
+        policy: Policy,
+        make_pool: Callable[[Endpoint], Pool],
+        clock: Callable[[], float],
+        trial_interval_s: float = 1.0,
+        unproven: bool = False,
+    ) -> None:
+        self._rules = rules
+        self._policy = policy
+        self._make_pool = make_pool
+        self._clock = clock
+        self._trial_interval_s = trial_interval_s
+        self._shards: dict[str, Shard] = {}
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._turn = 0
+        self._unproven = unproven
+        self.on_change: Callable[[Shard, State, State, str], None] = lambda *_: None
+        start = State.STALE if unproven else State.HEALTHY
+        for endpoint in endpoints:
+            self._shards[endpoint.key] = Shard(endpoint, Record(rules, start), make_pool(endpoint))
+        self._sort()
+
+    # Questions
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """The members, RETIRED ones that still have work included."""
+        return list(self._shards.values())
+
+    @property
+    def members(self) -> Sequence[Shard]:
+        """The members that are not RETIRED."""
+        return [shard for shard in self._shards.values() if shard.record.state is not State.RETIRED]
+
+    @property
+    def serving(self) -> bool:
+        """Whether any shard may serve now."""
+        return bool(self._healthy or self._suspect)
+
+    def find(self, url: str) -> Shard | None:
+        """The member with this URL, in whatever spelling; None if there is none, or if it is no URL."""
+        try:
+            return self._shards.get(parse_backend(url).key)
+        except ValueError:
+            return None
+
+    def pick(self, tried: Collection[Shard] = ()) -> Shard | None:
+        """The shard that serves next: a HEALTHY one, or else a SUSPECT one; never one of `tried`."""
+        self._turn += 1
+        if self._trials and (trial := self._trial(tried)) is not None:
+            return trial
+        for group in (self._healthy, self._suspect):
+            choices = [shard for shard in group if shard not in tried] if tried else group
+            if choices:
+                return self._policy(choices, self._turn)
+        return None
+
+    async def wait_for_serving(self, timeout_s: float) -> bool:
+        """Wait until a shard may serve; False after `timeout_s`. Waiters are woken all at once."""
+        if self.serving:
+            return True
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await asyncio.wait_for(waiter, timeout_s)
+        except TimeoutError:
+            return self.serving
+        finally:
+            self._waiters.discard(waiter)
+        return True
+
+    # Evidence
+
+    def attempt_ended(self, shard: Shard, outcome: Outcome, started: float) -> None:
+        """Weigh the end of one attempt of live traffic that was sent at `started`."""
+        shard.outcomes[outcome] += 1
+        blame = VERDICTS[outcome].blame
+        if blame is Blame.NONE:
+            return
+        record, before = shard.record, shard.record.state
+        now = self._clock()
+        if blame is Blame.CLEAR:
+            shard.window.successes += 1
+            record.served(started, now)
+        elif record.failed(started, now):
+            shard.window.failures += 1
+        self._settle(shard, before, VERDICTS[outcome].reason)
+
+    def observe(self, shard: Shard, event: Event, why: str) -> None:
+        """Apply an event that is not live traffic."""
+        before = shard.record.state
+        shard.record.observe(event, self._clock())
+        self._sort()  # the state may be the same and the right to a trial new
+        self._settle(shard, before, why)
+
+    def probe_refused(self, shard: Shard, started: float) -> None:
+        """A probe found nobody listening, or a generation of its own failed: as good as a failed request."""
+        before = shard.record.state
+        shard.record.failed(started, self._clock())
+        self._settle(shard, before, "probe_failed")
+
+    def probe_unanswered(self, shard: Shard, started: float) -> None:
+        """A probe timed out or was turned down."""
+        before = shard.record.state
+        shard.record.unanswered(started, self._clock(), busy=shard.in_flight > 0)
+        self._settle(shard, before, "probe_unanswered")
+
+    # Membership
+
+    def set_serving(self, urls: Iterable[str]) -> list[str]:
+        """A controller's full set of shards that may serve. Returns the URLs that are no member."""
+        wanted, unknown = self._match(urls)
+        for shard in self.members:
+            self.observe(shard, Event.VOUCHED if shard in wanted else Event.WITHHELD, "pushed")
+        return unknown
+
+    def set_members(self, endpoints: Iterable[Endpoint]) -> None:
+        """Replace the whole membership. Who is left out is RETIRED: it finishes its work and gets no more."""
+        wanted = {endpoint.key: endpoint for endpoint in endpoints}
+        for key, shard in list(self._shards.items()):
+            if key not in wanted:
+                self.observe(shard, Event.REMOVED, "membership")
+        for key, endpoint in wanted.items():
+            known = self._shards.get(key)
+            if known is None:
+                known = Shard(endpoint, Record(self._rules, State.RETIRED), self._make_pool(endpoint))
+                self._shards[key] = known
+            if known.record.state is State.RETIRED:
+                self.observe(known, Event.JOINED, "membership")
+                if self._unproven:
+                    self.observe(known, Event.WITHHELD, "not pushed yet")
+        self._forget_idle_retired()
+
+    def close(self) -> None:
+        """Drop every connection."""
+        for shard in self._shards.values():
+            shard.pool.close()
+
+    def _forget_idle_retired(self) -> None:
+        for key, shard in list(self._shards.items()):
+            if shard.record.state is State.RETIRED and not shard.in_flight:
+                shard.pool.close()
+                del self._shards[key]
+
+    def _match(self, urls: Iterable[str]) -> tuple[set[Shard], list[str]]:
+        found, unknown = set(), []
+        for url in urls:
+            shard = self.find(url)
+            if shard is None:
+                unknown.append(url)
+            else:
+                found.add(shard)
+        return found, unknown
+
+    def _trial(self, tried: Collection[Shard]) -> Shard | None:
+        now = self._clock()
+        for shard in self._trials:
+            if not shard.in_flight and now - shard.last_trial >= self._trial_interval_s and shard not in tried:
+                shard.last_trial = now
+                return shard
+        return None
+
+    def _settle(self, shard: Shard, before: State, why: str) -> None:
+        after = shard.record.state
+        if after is before:
+            return
+        self._sort()
+        if self.serving:
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+        self.on_change(shard, before, after, why)
+
+    def _sort(self) -> None:
+        shards = self._shards.values()
+        self._healthy = [shard for shard in shards if shard.record.state is State.HEALTHY]
+        self._suspect = [shard for shard in shards if shard.record.state is State.SUSPECT]
+        self._trials = [shard for shard in self._suspect if shard.record.trial]

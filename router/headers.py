@@ -1,0 +1,75 @@
+"""Which headers pass, in either direction.
+
+Requests go by a deny-list: whatever belongs to one hop stays, everything else is the user's. Responses go by an
+allow-list: Gym's parser turns a long line, many lines or a doubled Content-Length into a crash.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+HOP_BY_HOP = frozenset({
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+    b"trailer", b"transfer-encoding", b"upgrade",
+})  # fmt: skip
+# Host and Content-Length are made anew; Expect is between the client and us.
+NOT_FORWARDED = HOP_BY_HOP | {b"host", b"content-length", b"expect"}
+PASSED_BACK = frozenset({
+    b"content-type", b"content-encoding", b"content-language", b"cache-control", b"vary", b"x-request-id",
+    b"openai-model", b"openai-organization", b"openai-processing-ms", b"openai-version",
+})  # fmt: skip
+MAX_PASSED_VALUE = 4096
+READABLE_CODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
+
+
+def forwarded(raw: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The client's header lines that go to a backend, each ending in CRLF."""
+    lines: list[bytes] = []
+    dropped: set[bytes] = set()
+    for name, value in raw:
+        lower = name.lower()
+        if lower == b"connection":
+            dropped.update(token.strip().lower() for token in value.split(b","))
+        elif lower == b"accept-encoding":
+            lines.append(b"%b: %b\r\n" % (name, readable_codings(value)))
+        elif lower not in NOT_FORWARDED:
+            lines.append(b"%b: %b\r\n" % (name, value))
+    if dropped - NOT_FORWARDED:
+        lines = [line for line in lines if line.partition(b":")[0].lower() not in dropped]
+    return b"".join(lines)
+
+
+def readable_codings(value: bytes) -> bytes:
+    """An Accept-Encoding that the router can check: a backend that offers br or zstd is not asked for them."""
+    offered = [token.strip() for token in value.split(b",")]
+    kept = [
+        token for token in offered if token.partition(b";")[0].strip().lower().decode("latin-1") in READABLE_CODINGS
+    ]
+    return value if len(kept) == len(offered) else b", ".join(kept) or b"identity"
+
+
+def request_head(
+    method: bytes, target: bytes, authority: bytes, lines: bytes, body_length: int, *, close: bool = False
+) -> bytes:
+    """The bytes of a request up to its body. A GET without a body has no Content-Length."""
+    length = b"" if method == b"GET" and not body_length else b"Content-Length: %d\r\n" % body_length
+    connection = b"Connection: close\r\n" if close else b""
+    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (method, target, authority, connection, lines, length)
+
+
+def passed_back(headers: RawHeaders) -> tuple[tuple[str, str], ...]:
+    """The response headers that go to the client; `headers` has lower-case names. The first of a name wins."""
+    kept: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in PASSED_BACK and name not in kept and len(value) <= MAX_PASSED_VALUE:
+            kept[name] = value
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in kept.items())
+
+
+def header(headers: RawHeaders, name: bytes) -> str:
+    """The first value of `name` (lower case), or an empty string."""
+    for key, value in headers:
+        if key == name:
+            return value.decode("latin-1").strip()
+    return ""
