@@ -22,6 +22,7 @@ from .witness import Witness
 
 Report = Callable[[str], None]
 _IN_FLIGHT_WITHIN_S = 5.0
+_PATIENCE_S = 1.0  # what a witness calls silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Result:
 
 async def run_case(session: Session, case: Case, report: Report = lambda _phase: None) -> Result:
     """Run one case from start to judgement. What keeps it from running is a verdict too: never a pass."""
-    folder = session.setup.out / case.name.replace("[", "-").rstrip("]")
+    folder = session.setup.out / case.name
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     try:
@@ -117,42 +118,42 @@ async def _load_under_faults(stage: Stage, report: Report) -> None:
 
 async def _strike(stage: Stage, plan: FaultPlan, began: float, load_ended: asyncio.Event, report: Report) -> None:
     """Wait for the moment, do the harm, see that it acts, and heal it whatever happens."""
-    shards = stage.case.targets(plan)
-    missed = await _moment(stage, plan, shards, began, load_ended)
-    report(f"fault: {plan.kind}")
-    window = FaultWindow(plan.kind, plan.fault.layer, shards, time.monotonic(), None, acted=False, detail=missed)
-    try:
-        if isinstance(plan.fault, RouterFault):
-            detail = await plan.fault.strike(stage.router, stage.entry_url)
-            window = replace(window, acted=not missed, detail=missed or detail)
-        else:
-            acted, detail = await _harm(stage, plan.fault, shards)
-            window = replace(window, acted=acted and not missed, detail=missed or detail)
-            await _until(load_ended, plan.heal_after_s)
-    finally:
-        if not isinstance(plan.fault, RouterFault):
-            await asyncio.gather(*(plan.fault.heal(stage.targets[shard]) for shard in shards))
-        stage.history.add(replace(window, healed=time.monotonic()))
-        report(f"healed: {plan.kind}")
-
-
-async def _harm(stage: Stage, fault: Fault, shards: Sequence[int]) -> tuple[bool, str]:
-    """Inject, and return whether a witness on a new and on a pooled connection sees the fault, and what it saw."""
-    async with Witness([stage.routes[shard] for shard in shards]) as witness:
-        await asyncio.gather(*(fault.inject(stage.targets[shard]) for shard in shards))
-        return await witness.sees(fault)
-
-
-async def _moment(stage: Stage, plan: FaultPlan, shards: Sequence[int], began: float, load_ended: asyncio.Event) -> str:
-    """Wait for the fault's moment. Returns why it was missed, "" if it was not."""
     if plan.at_s is not None:
         await _until(load_ended, began + plan.at_s - time.monotonic())
-        return "the load ended before the fault's moment" if load_ended.is_set() else ""
+    shards = stage.case.targets(plan)
+    # A witness without routes sees nothing: a fault on the router or its clients says itself that it acted.
+    async with Witness([stage.routes[shard] for shard in shards], patience_s=_PATIENCE_S) as witness:
+        missed = await _missed(stage, plan, shards, load_ended)
+        report(f"fault: {plan.kind}")
+        window = FaultWindow(plan.kind, plan.fault.layer, shards, time.monotonic(), None, acted=False, detail=missed)
+        try:
+            acted, detail = await _harm(stage, plan.fault, shards, witness)
+            window = replace(window, acted=acted and not missed, detail=missed or detail)
+            if shards:
+                await _until(load_ended, plan.heal_after_s)
+        finally:
+            await asyncio.gather(*(plan.fault.heal(stage.targets[shard]) for shard in shards))
+            stage.history.add(replace(window, healed=time.monotonic()))
+            report(f"healed: {plan.kind}")
+
+
+async def _harm(stage: Stage, fault: Fault, shards: Sequence[int], witness: Witness) -> tuple[bool, str]:
+    """Do it, and return whether it acts, as seen on a new and on a pooled connection, and what was seen."""
+    if isinstance(fault, RouterFault):
+        return True, await fault.strike(stage.router, stage.entry_url)
+    await asyncio.gather(*(fault.inject(stage.targets[shard]) for shard in shards))
+    return await witness.sees(fault)
+
+
+async def _missed(stage: Stage, plan: FaultPlan, shards: Sequence[int], load_ended: asyncio.Event) -> str:
+    """Wait until the target has work in flight, unless the plan gives a time. Why the moment was missed, else ""."""
     watched = [stage.fleet.shards[shard] for shard in shards] or stage.fleet.shards
 
     def busy() -> bool:
         return any(shard.in_flight() for shard in watched)
 
+    if plan.at_s is not None:
+        return "the load ended before the fault's moment" if load_ended.is_set() else ""
     await wait_until(lambda: load_ended.is_set() or busy(), _IN_FLIGHT_WITHIN_S, every_s=0.003)
     return "" if busy() else "its target had no work in flight during the load"
 

@@ -115,7 +115,7 @@ class Scenario(_Table):
     fleet: FleetTable = FleetTable()
     load: LoadTable = LoadTable()
     limits: LimitsTable = LimitsTable()
-    fault: tuple[Annotated[FaultPlan, BeforeValidator(_plan)], ...] = Field(min_length=1)
+    fault: tuple[Annotated[FaultPlan, BeforeValidator(_plan)], ...]
     checks: Annotated[tuple[str, ...], BeforeValidator(_known_checks)] = tuple(CHECKERS)
 
 
@@ -148,6 +148,8 @@ def load(path: Path) -> Scenario:
         raise ScenarioError(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
         raise ScenarioError(f"{path}: {_explain(error)}") from error
+    if not scenario.fault:
+        raise ScenarioError(f"{path}: fault: there is none; known: {', '.join(sorted(FAULTS))}")
     for number, plan in enumerate(scenario.fault):
         beyond = [shard for shard in plan.shards or () if not 0 <= shard < scenario.fleet.shards]
         if beyond:
@@ -164,7 +166,7 @@ def cases(path: Path) -> list[Case]:
     name = path.name.removesuffix(SUFFIX)
     if all(plan.shards is not None or plan.fault.layer in (Layer.ROUTER, Layer.CLIENT) for plan in scenario.fault):
         return [Case(name, scenario, Scope.ONE, path)]
-    return [Case(f"{name}[{scope}]", scenario, scope, path) for scope in scenario.scopes]
+    return [Case(f"{name}-{scope}", scenario, scope, path) for scope in scenario.scopes]
 
 
 def shipped() -> list[Path]:
