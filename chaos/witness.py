@@ -1,0 +1,193 @@
+"""A witness asks a shard, past the router, and says what it saw, before anybody judges the router by a fault.
+
+A fault that did not act proves nothing, and one may act on new connections and not on pooled ones. The witness has its
+own raw sockets, so that no client library retries, pools or explains anything away.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import orjson
+
+from .faults.base import Fault, Symptom
+from .http1 import ResponseReader
+from .tags import tag
+
+CALL = "witness"
+_PIECE = 1 << 16
+_BASELINE_WITHIN_S = 10.0
+_USABLE_REASONS = {"stop", "length", "tool_calls", "content_filter", "function_call"}
+_ENDS = {"fin": Symptom.CLOSED, "rst": Symptom.RESET, "silence": Symptom.SILENT}
+_QUESTION = orjson.dumps({"messages": [{"role": "user", "content": f"{tag(CALL)} Well?"}], "max_tokens": 1})
+
+
+class WitnessError(Exception):
+    """A shard's route did not answer rightly before the fault, so nothing can be said about the fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A kept connection to a shard's route."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """Connect to the host and port of `url`. Raises OSError."""
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        return cls(reader, writer)
+
+    def close(self) -> None:
+        """Close at once, so that a shard that still works sees that nobody waits."""
+        self.writer.transport.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one question showed; `seconds` is None where no whole answer came."""
+
+    symptom: Symptom
+    seconds: float | None = None
+
+
+async def observe(url: str, *, patience_s: float, pooled: Connection | None = None) -> Sight:
+    """Ask for one token, on `pooled` or else on a new connection, and see what happens within `patience_s` seconds.
+
+    A new connection is closed afterwards.
+    """
+    began = time.monotonic()
+    answer, connection = ResponseReader(), pooled
+    try:
+        async with asyncio.timeout(patience_s):
+            connection = connection or await Connection.open(url)
+            how = await _ask(connection, url, answer)
+    except ConnectionRefusedError:
+        return Sight(Symptom.REFUSED)
+    except ConnectionError:
+        how = "rst"
+    except TimeoutError:
+        how = "silence"
+    finally:
+        if connection is not None and pooled is None:
+            connection.close()
+    return Sight(classify(answer, how), time.monotonic() - began if answer.whole else None)
+
+
+def classify(answer: ResponseReader, how: str) -> Symptom:
+    """Name what came; `how` the reading ended if no whole answer did: "fin", "rst" or "silence"."""
+    if answer.bad is not None:
+        return Symptom.BAD_HTTP
+    if not answer.whole:
+        return Symptom.TRUNCATED if answer.head is not None and how != "silence" else _ENDS[how]
+    response = answer.response()
+    if response.status != 200:  # noqa: PLR2004
+        return Symptom.STATUS
+    return Symptom.OK if _usable(response.body) else Symptom.WRONG
+
+
+def matches(fault: Fault, new: Symptom, pooled: Symptom) -> bool:
+    """Whether both connections showed what this fault does."""
+    return new in fault.symptoms() and pooled in fault.pooled_symptoms()
+
+
+class Witness:
+    """Watches the routes of the shards that a fault is about to strike.
+
+    Entering it asks each route twice on a connection that it keeps: the fault finds a pooled connection that works, and
+    a slow answer is known from a usual one. Enter it right before the fault, since shards close what is idle for 5 s.
+    Raises WitnessError if a route does not answer rightly. An answer that takes `slow_factor` times as long as the
+    usual one, and 0.1 s longer, is slow; one that takes over `patience_s` seconds has not come.
+    """
+
+    def __init__(self, urls: Sequence[str], *, patience_s: float = 1.5, slow_factor: float = 3.0) -> None:
+        self._urls = urls
+        self._patience_s = patience_s
+        self._slow_factor = slow_factor
+        self._kept: dict[str, Connection] = {}
+        self._usual_s: dict[str, float] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            await asyncio.gather(*(self._prepare(url) for url in self._urls))
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    async def sees(self, fault: Fault) -> tuple[bool, str]:
+        """Whether the fault acts on every route, on a new and on the kept connection, and what was seen, in a line."""
+        sights = await asyncio.gather(*(self.look(url) for url in self._urls))
+        acts = all(matches(fault, new, pooled) for new, pooled in sights)
+        return acts, "; ".join(
+            f"{url}: new {new}, pooled {pooled}" for url, (new, pooled) in zip(self._urls, sights, strict=True)
+        )
+
+    async def look(self, url: str) -> tuple[Symptom, Symptom]:
+        """What a new connection and the kept one show."""
+        pooled = self._kept[url]
+        sights = await asyncio.gather(
+            observe(url, patience_s=self._patience_s), observe(url, patience_s=self._patience_s, pooled=pooled)
+        )
+        new, kept = (self._timed(url, sight) for sight in sights)
+        return new, kept
+
+    async def _prepare(self, url: str) -> None:
+        try:
+            self._kept[url] = connection = await Connection.open(url)
+        except OSError as error:
+            raise WitnessError(f"{url} cannot be connected to before the fault: {error}") from error
+        usual = _BASELINE_WITHIN_S
+        for _ in range(2):
+            sight = await observe(url, patience_s=_BASELINE_WITHIN_S, pooled=connection)
+            if sight.symptom is not Symptom.OK or sight.seconds is None:
+                raise WitnessError(f"{url} shows {sight.symptom} before the fault")
+            usual = min(usual, sight.seconds)
+        self._usual_s[url] = usual
+
+    def _timed(self, url: str, sight: Sight) -> Symptom:
+        usual = self._usual_s[url]
+        slow = sight.seconds is not None and sight.seconds > max(usual * self._slow_factor, usual + 0.1)
+        return Symptom.SLOW if slow and sight.symptom is Symptom.OK else sight.symptom
+
+    def _close(self) -> None:
+        for connection in self._kept.values():
+            connection.close()
+
+
+async def _ask(connection: Connection, url: str, answer: ResponseReader) -> str:
+    """Send the question and read until the answer is whole, bad, or ended; returns how it ended."""
+    head = (
+        "POST /v1/chat/completions HTTP/1.1",
+        f"Host: {urlsplit(url).netloc}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(_QUESTION)}",
+    )
+    connection.writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + _QUESTION)
+    while not answer.whole and answer.bad is None:
+        data = await connection.reader.read(_PIECE)
+        if not data:
+            answer.end()
+            return "fin"
+        answer.feed(data)
+    return ""
+
+
+def _usable(body: bytes) -> bool:
+    """Whether this is a chat completion that a client may use."""
+    with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):
+        choice: Any = orjson.loads(body)["choices"][0]
+        return "message" in choice and choice["finish_reason"] in _USABLE_REASONS
+    return False
