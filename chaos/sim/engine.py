@@ -71,6 +71,8 @@ class Engine:
         if select.select(watched, [], [], timeout)[0]:
             self._read()
         now = time.monotonic()
+        if not busy and self._scheduler.busy():
+            self._next_step = now + self._step_s  # the first token takes its time too
         if self._scheduler.busy() and now >= self._next_step:
             # A stopped engine loses its time: after SIGCONT it goes on, it does not catch up.
             self._next_step = now + self._step_s
