@@ -29,10 +29,30 @@ class Finding:
     problem: str
     right: str = ""
 
+    @property
+    def what(self) -> str:
+        """Key and value, the value as YAML and TOML write it; the key alone where there is no value."""
+        if self.value == "":
+            return self.key
+        words = {None: "null", True: "true", False: "false"}
+        plain = words[self.value] if self.value is None or isinstance(self.value, bool) else str(self.value)
+        return f"{self.key} = {plain}"
+
+    @property
+    def why(self) -> str:
+        """The problem, and what would be right."""
+        return f"{self.problem}. Right: {self.right}" if self.right else self.problem
+
     def __str__(self) -> str:
-        where = f"{self.source}: " if self.source else ""
-        right = f" Right: {self.right}" if self.right else ""
-        return f"{where}{self.key} = {self.value!r}: {self.problem}{right}"
+        return f"{self.source}: {self.what}: {self.why}" if self.source else f"{self.what}: {self.why}"
+
+
+def worst(findings: Sequence[Finding]) -> Verdict:
+    """The verdict on all of them together: unsafe before unknown before safe; caution alone is safe."""
+    for verdict in (Verdict.UNSAFE, Verdict.UNKNOWN):
+        if any(finding.verdict is verdict for finding in findings):
+            return verdict
+    return Verdict.SAFE
 
 
 class UnsafeForGymError(ValueError):

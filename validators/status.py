@@ -10,6 +10,7 @@ from .findings import Finding, UnsafeForGymError, Verdict
 Role = Literal["retry", "give_up", "any"]
 
 SLEEP_S = 0.5  # seconds between two tries of the client
+CLIENT_IDLE_S = 15.0  # seconds that the client keeps an idle connection for its next request
 _FIRST_REDIRECT, _FIRST_ERROR = 300, 400
 
 _UNBOUNDED = (
