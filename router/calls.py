@@ -27,7 +27,6 @@ class Call:
 
     method: bytes
     target: bytes  # path and query as they came
-    path: str
     lines: bytes  # the header lines that are forwarded
     body: bytes
     id: str
@@ -39,3 +38,8 @@ class Call:
     last: Outcome = Outcome.NO_SHARD
     detail: str = "no shard may serve"
     upstream_status: int | None = None
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition(b"?")[0].decode("latin-1")

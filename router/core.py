@@ -21,11 +21,12 @@ from .dispatch import Dispatcher, Limits
 from .events import LOG, Journal
 from .fleet import Fleet
 from .health import Event, Rules, State
+from .intake import ListenerLimits
 from .limits import in_flight_limit, raise_file_limit
+from .listener import BACKLOG, Listener
 from .metrics import RouterCollector, Tally
 from .policies import POLICIES
 from .probes import MAX_PROBE_ANSWER, Monitor, ProbeSettings
-from .server import BACKLOG, JsonServer, Listener, ListenerLimits
 from .shard import Shard
 from .transport import Pool
 from .urls import Endpoint, parse_backend
@@ -118,8 +119,6 @@ class Router:
             tally=self.tally,
         )
         self.listener = Listener(self._dispatcher, self._listener_limits(), self.tally)
-        self._server: JsonServer | None = None
-        self._listening: asyncio.Server | None = None
         self._admin: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.pushes = 0  # full sets received: a controller that finds 0 after a restart has to push again
@@ -129,7 +128,7 @@ class Router:
         return ListenerLimits(
             deadline_s=config.backend_timeout_s,
             max_body=config.max_body_mib << 20,
-            max_header=config.max_header_kib << 10,
+            max_head=config.max_header_kib << 10,
             client_idle_s=config.client_idle_s,
             max_in_flight=in_flight_limit(raise_file_limit(), config.max_in_flight),
         )
@@ -138,9 +137,7 @@ class Router:
 
     async def start(self, listener: socket.socket, admin: socket.socket | None = None) -> None:
         """Serve on bound sockets, which are the router's from here on."""
-        self._server = self.listener.server()
-        loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(self._server, sock=listener, backlog=BACKLOG)
+        await self.listener.start(listener)
         if admin is not None:
             app = admin_app(self, RouterCollector(self.fleet, self.tally), self._token)
             self._admin = web.AppRunner(app, access_log=None)
@@ -158,12 +155,7 @@ class Router:
 
         Without `drain`, requests in flight are cut off. Returns False if some had to be.
         """
-        if self._listening is not None:
-            self._listening.close()
-        clean = True
-        if self._server is not None:
-            timeout_s = self.config.backend_timeout_s + DRAIN_GRACE_S if drain else 0.0
-            clean = await self.listener.drain(self._server, timeout_s)
+        clean = await self.listener.stop(self.config.backend_timeout_s + DRAIN_GRACE_S if drain else 0.0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

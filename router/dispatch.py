@@ -5,6 +5,7 @@ attempt got is the transport's. This file only walks from one to the next, and r
 """
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 
@@ -78,7 +79,8 @@ class Dispatcher:
                     continue
                 return self._refuse(call)
             attempt = await self._attempt_on(shard, call)
-            if VERDICTS[attempt.outcome].reply in {Reply.UPSTREAM, Reply.EVENT, Reply.NOTHING}:
+            reply = VERDICTS[attempt.outcome].reply
+            if reply is not Reply.TRY_AGAIN and reply is not Reply.GIVE_UP:
                 return attempt.answer
             if self._poison and self._is_poison(call):
                 return self._refuse(call)
@@ -195,7 +197,8 @@ class Dispatcher:
             "reason": attempt.detail or None,
         }
         if not good:
-            LOG.warning("attempt failed", extra={"fields": fields})
+            level = logging.DEBUG if attempt.outcome is Outcome.CLIENT_GONE else logging.WARNING
+            LOG.log(level, "attempt failed", extra={"fields": fields})
         self._journal.write("attempt", fields)
 
     def _ended(self, call: Call, outcome: Outcome, answer: Answer | None) -> None:

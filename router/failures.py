@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 
 
-class Outcome(Enum):
-    """The end of one attempt on one shard, or of a request that reached none."""
+class Outcome(IntEnum):
+    """The end of one attempt on one shard, or of a request that reached none.
+
+    An IntEnum, since it is a key on the path of every request, and a plain Enum hashes in Python.
+    """
 
     SERVED = auto()  # a 2xx, whole and usable
     REJECTED = auto()  # a deliberate 4xx of the engine's own

@@ -4,7 +4,7 @@ Requests go by a deny-list: whatever belongs to one hop stays, everything else i
 allow-list: Gym's parser turns a long line, many lines or a doubled Content-Length into a crash.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -13,6 +13,7 @@ HOP_BY_HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",
 })  # fmt: skip
+PERSISTENCE = frozenset({b"close", b"keep-alive", b""})
 # Host and Content-Length are made anew; Expect is between the client and us.
 NOT_FORWARDED = HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 PASSED_BACK = frozenset({
@@ -23,25 +24,52 @@ MAX_PASSED_VALUE = 4096
 READABLE_CODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 
 
-def forwarded(raw: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The client's header lines that go to a backend, each ending in CRLF."""
-    lines: list[bytes] = []
-    dropped: set[bytes] = set()
-    for name, value in raw:
+class HeadFilter:
+    """Takes a request's header lines one by one; keeps what is forwarded, and what the router itself must know."""
+
+    __slots__ = ("_dropped", "_lines", "content_length", "expect", "request_id", "size")
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self._dropped: set[bytes] = set()
+        self.size = 0  # bytes of names and values
+        self.content_length = 0
+        self.expect = b""
+        self.request_id = b""
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """One header line."""
+        self.size += len(name) + len(value)
         lower = name.lower()
-        if lower == b"connection":
-            dropped.update(token.strip().lower() for token in value.split(b","))
+        if lower in NOT_FORWARDED:
+            self._note(lower, value)
+            return
+        if lower == b"x-request-id":
+            self.request_id = value
         elif lower == b"accept-encoding":
-            lines.append(b"%b: %b\r\n" % (name, readable_codings(value)))
-        elif lower not in NOT_FORWARDED:
-            lines.append(b"%b: %b\r\n" % (name, value))
-    if dropped - NOT_FORWARDED:
-        lines = [line for line in lines if line.partition(b":")[0].lower() not in dropped]
-    return b"".join(lines)
+            value = readable_codings(value)
+        self._lines.append(b"%b: %b\r\n" % (name, value))
+
+    def lines(self) -> bytes:
+        """The header lines that go to a backend, each ending in CRLF."""
+        if self._dropped:
+            return b"".join(line for line in self._lines if line.partition(b":")[0].lower() not in self._dropped)
+        return b"".join(self._lines)
+
+    def _note(self, lower: bytes, value: bytes) -> None:
+        if lower == b"content-length" and value.isdigit():
+            self.content_length = int(value)
+        elif lower == b"expect":
+            self.expect = value.strip().lower()
+        elif lower == b"connection":
+            tokens = {token.strip().lower() for token in value.split(b",")}
+            self._dropped |= tokens - NOT_FORWARDED - PERSISTENCE
 
 
 def readable_codings(value: bytes) -> bytes:
     """An Accept-Encoding that the router can check: a backend that offers br or zstd is not asked for them."""
+    if value == b"gzip, deflate":  # what Gym's client sends, always
+        return value
     offered = [token.strip() for token in value.split(b",")]
     kept = [
         token for token in offered if token.partition(b";")[0].strip().lower().decode("latin-1") in READABLE_CODINGS

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from .app import build_app
 from .config import HealthMode, make_config
 from .core import Router, bind_both
 from .events import LOG
@@ -107,7 +108,7 @@ class GenerationRouterImpl:
 
     def build_app(self) -> web.Application:
         """An aiohttp application that serves Gym's endpoints, for those who run their own server."""
-        return self._router.listener.app()
+        return build_app(self._router.listener)
 
     def serve_in_background(self) -> None:
         """Bind now, then serve on a daemon thread. Raises OSError naming the port when it is taken."""
