@@ -186,6 +186,9 @@ class SimFleet:
             async with asyncio.TaskGroup() as starts:
                 for shard in self.shards:
                     starts.create_task(shard.ensure_ready(self._ready_within_s))
+        except ExceptionGroup as errors:
+            self._stack.close()
+            raise errors.exceptions[0] from None
         except BaseException:
             self._stack.close()
             raise
