@@ -151,6 +151,8 @@ class SimFleet:
     """Simulated shards, started together; `folder` gets their logs and their output.
 
     Shards of one fleet share the seed, as replicas share weights: they answer one prompt with the same tokens.
+    `token_ms` is what a decoding step takes; `shutdown_timeout_s` is how long a shard lets requests finish after
+    SIGTERM, and 0, as in vLLM, cuts them.
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class SimFleet:
         model: str = "tiny",
         token_ms: float = 5.0,
         max_model_len: int = 4096,
+        shutdown_timeout_s: float = 0.0,
         ready_within_s: float = 20.0,
     ) -> None:
         self._count = shards
@@ -169,7 +172,7 @@ class SimFleet:
         self._ready_within_s = ready_within_s
         self._options = (
             *("--seed", str(seed), "--model", model, "--token-ms", str(token_ms)),
-            *("--max-model-len", str(max_model_len), "--dev"),
+            *("--max-model-len", str(max_model_len), "--shutdown-timeout-s", str(shutdown_timeout_s), "--dev"),
         )
         self._stack = ExitStack()
         self.shards: list[SimShard] = []

@@ -185,7 +185,7 @@ def test_the_log_has_the_hashes_of_the_very_bytes(with_shard):
     with_shard(story)
 
 
-def test_a_killed_engine_is_a_500_in_flight_then_a_503_then_a_closed_port_and_exit_0(with_shard):
+def test_a_killed_engine_is_a_500_in_flight_and_soon_the_servers_end_with_exit_0(with_shard):
     async def story(shard, session):
         call = asyncio.create_task(post(session, chat(tokens=3000)))
         await wait_for_work(shard)
@@ -193,9 +193,6 @@ def test_a_killed_engine_is_a_500_in_flight_then_a_503_then_a_closed_port_and_ex
         status, answer = await call
         assert (status, answer["error"]["type"]) == (500, "InternalServerError")
         assert answer["error"]["message"].startswith("EngineCore encountered an issue.")
-        async with session.get("/health") as response:
-            assert (response.status, await response.read()) == (503, b"")
-        assert (await post(session, chat()))[0] == 500
         group = shard._group
         assert await wait_until(lambda: group.exit_code() is not None, WITHIN_S)
         assert group.exit_code() == 0
@@ -203,12 +200,16 @@ def test_a_killed_engine_is_a_500_in_flight_then_a_503_then_a_closed_port_and_ex
     with_shard(story)
 
 
-def test_an_idle_server_notices_its_engines_end_by_itself(with_shard):
+def test_an_idle_server_says_503_when_its_engine_is_gone_and_ends_by_itself(with_shard):
     async def story(shard, session):
         shard.signal("engine", signal.SIGKILL)
         async with asyncio.timeout(WITHIN_S):
             while (await session.get("/health")).status == 200:  # noqa: ASYNC110 - the server tells nobody
                 await asyncio.sleep(0.01)
+        async with session.get("/health") as response:
+            assert (response.status, await response.read()) == (503, b"")
+        assert (await session.get("/v1/models")).status == 200
+        assert (await post(session, chat()))[0] == 500
         assert await wait_until(lambda: shard.pid("server") is None, WITHIN_S)
 
     with_shard(story)
@@ -256,13 +257,30 @@ def test_sigterm_cuts_what_is_in_flight_into_a_whole_200_and_the_server_exits_wi
         status, answer = await call
         assert (status, answer["choices"][0]["finish_reason"]) == (200, "abort")
         assert answer["usage"]["completion_tokens"] < 3000
-        status, refused = await post(session, chat())
-        assert (status, refused["error"]["message"]) == (500, "cannot schedule new futures after shutdown")
         group = shard._group
         assert await wait_until(lambda: group.exit_code() is not None, WITHIN_S)
         assert group.exit_code() == 0
 
     with_shard(story)
+
+
+def test_sigterm_with_a_timeout_lets_what_is_in_flight_finish_and_refuses_what_comes(with_shard):
+    async def story(shard, session):
+        call = asyncio.create_task(post(session, chat(tokens=200)))
+        await wait_running(session, "1.0")
+        shard.signal("server", signal.SIGTERM)
+        async with asyncio.timeout(WITHIN_S):
+            while (late := await post(session, chat(tokens=1)))[0] == 200:
+                pass
+        assert late[1]["error"]["message"] == "cannot schedule new futures after shutdown"
+        assert (await session.get("/health")).status == 200
+        status, answer = await call
+        assert (status, answer["choices"][0]["finish_reason"]) == (200, "length")
+        group = shard._group
+        assert await wait_until(lambda: group.exit_code() is not None, WITHIN_S)
+        assert group.exit_code() == 0
+
+    with_shard(story, shutdown_timeout_s=30.0)
 
 
 def test_a_killed_server_says_nothing_and_leaves_its_engine_behind(with_shard):
