@@ -27,8 +27,8 @@ def findings_table(findings: Sequence[Finding]) -> Table:
         return _short_table(findings)
     table = Table.grid(padding=(0, 2))
     for finding in findings:
-        details = [f"\n{finding.source}" if finding.source != findings[0].source else "", f"\n{finding.why}"]
-        table.add_row(_verdict(finding), Text.assemble((finding.what, "bold"), (details[0], "dim"), details[1]))
+        text = Text.assemble((finding.what, "bold"), (f"\n{finding.source}", "dim"), f"\n{finding.why}")
+        table.add_row(_verdict(finding), text)
     return table
 
 
