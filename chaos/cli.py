@@ -105,7 +105,9 @@ async def _run_all(chosen: Sequence[Case], session: Session, results: list[Resul
                 write_verdicts(result)
                 results.append(result)
                 progress.advance(task)
-                progress.console.print(f"{result.status:8}{case.name}  {result.seconds:.1f} s", highlight=False, markup=False)
+                progress.console.print(
+                    f"{result.status:8}{case.name}  {result.seconds:.1f} s", highlight=False, markup=False
+                )
 
 
 def main() -> None:

@@ -28,8 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the markers."""
     config.addinivalue_line("markers", "chaos: a chaos scenario, run against real processes")
+    config.addinivalue_line(
+        "markers", "toxiproxy: needs the real Toxiproxy server, which is built before the first test"
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -47,6 +50,19 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioF
 
     file: ScenarioFile = ScenarioFile.from_parent(parent, path=file_path)
     return file
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Get Toxiproxy before the first test: its one build takes longer than a test's timeout allows."""
+    if any(item.get_closest_marker("toxiproxy") or "toxiproxy" in _fixtures(item) for item in session.items):
+        from .pytest_suite import provide_toxiproxy  # noqa: PLC0415
+
+        provide_toxiproxy(session.config)
+
+
+def _fixtures(item: pytest.Item) -> tuple[str, ...]:
+    return tuple(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

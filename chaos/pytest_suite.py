@@ -1,5 +1,7 @@
 """Scenario files as tests, and what the tests of one pytest process share. The plugin wires it in."""
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,9 @@ from typing import Any
 import pytest
 
 from .choices import Setup
+from .faults.base import Layer
 from .portal import Portal
+from .provision import ToxiproxyUnavailableError, find_server
 from .runner import run_case
 from .scenario import Case, ScenarioError, cases
 from .stage import Session
@@ -55,6 +59,14 @@ def suite_of(config: pytest.Config) -> Suite:
     return config.stash[SUITE]
 
 
+def provide_toxiproxy(config: pytest.Config) -> None:
+    """Find or build the server's program. If it can't be had, the tests that need it say so and fail."""
+    if config.getoption("--toxiproxy-url") or os.environ.get("TOXIPROXY_URL"):
+        return
+    with contextlib.suppress(ToxiproxyUnavailableError):
+        find_server(config.get_terminal_writer().line)
+
+
 class ScenarioFailed(Exception):  # noqa: N818 - a verdict, not an error of the suite
     """A case did not pass; `lines` say which checks and why."""
 
@@ -75,6 +87,8 @@ class ScenarioFile(pytest.File):
         for case in found:
             item: ScenarioItem = ScenarioItem.from_parent(self, name=case.name, case=case)
             item.add_marker("chaos")
+            if any(plan.fault.layer is Layer.TOXIC for plan in case.scenario.fault):
+                item.add_marker("toxiproxy")
             yield item
 
 

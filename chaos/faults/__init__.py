@@ -3,6 +3,7 @@
 from .abort import Abort
 from .accept_close import AcceptClose
 from .accept_reset import AcceptReset
+from .bad_requests import BadRequests
 from .base import Fault
 from .big_header import BigHeader
 from .black_hole import BlackHole
@@ -14,6 +15,7 @@ from .double_length import DoubleLength
 from .dribble import Dribble
 from .dribble_body import DribbleBody
 from .garbage import Garbage
+from .hang_ups import HangUps
 from .idle_close import IdleClose
 from .keepalive_race import KeepaliveRace
 from .kill import Kill
@@ -61,6 +63,8 @@ FAULTS: dict[str, type[Fault]] = {
     "abort": Abort,
     "keepalive_race": KeepaliveRace,
     "idle_close": IdleClose,
-    # on the router
+    # on the router and its clients
     "router_restart": RouterRestart,
+    "hang_ups": HangUps,
+    "bad_requests": BadRequests,
 }
