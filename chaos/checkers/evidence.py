@@ -12,6 +12,7 @@ from ..faults.base import Layer
 from ..history import Attempt, Call, Ending, FaultWindow, History, Served
 
 _EDGE_S = 0.25  # a window's edges are stamped by another task than the one that felt it
+_LAG_S = 0.25  # a shard may log a request before the wiretap stamps it; Gym waits 0.5 s between two attempts
 _TaggedRecord = TypeVar("_TaggedRecord", Attempt, Call, Served)
 
 
@@ -28,9 +29,10 @@ def deliveries(history: History) -> Iterator[tuple[Attempt, int, list[Served]]]:
     """Each tagged attempt, its number within its call (from 0), and what shards were given while it was the newest."""
     served = by_call(history.served)
     for key, attempts in by_call(history.attempts).items():
-        ends = [later.started for later in attempts[1:]] + [math.inf]
-        for number, (attempt, end) in enumerate(zip(attempts, ends, strict=True)):
-            yield attempt, number, [one for one in served.get(key, ()) if attempt.started <= one.started < end]
+        starts = [attempt.started - _LAG_S for attempt in attempts]
+        spans = zip(starts, [*starts[1:], math.inf], strict=True)
+        for number, (attempt, (start, end)) in enumerate(zip(attempts, spans, strict=True)):
+            yield attempt, number, [one for one in served.get(key, ()) if start <= one.started < end]
 
 
 def faultless(history: History) -> frozenset[int]:

@@ -125,6 +125,12 @@ def test_a_shard_that_can_hear_has_to_be_told(audible):
     assert upstream_cancelled.check(run).status is FAIL
 
 
+def test_a_shard_may_log_a_request_before_the_wiretap_does():
+    first, second = attempt(at=0.0, took=1.0, status=500), attempt(at=1.5, took=5.0)
+
+    assert upstream_cancelled.check(history(first, second, served(at=1.49, took=4.0))).status is PASS
+
+
 def test_as_many_shards_as_allowed_may_see_one_attempt():
     two = [served(shard=shard, at=shard / 100) for shard in range(2)]
     three = [served(shard=shard, at=shard / 100) for shard in range(3)]
