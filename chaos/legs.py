@@ -38,6 +38,7 @@ class Leg(asyncio.Protocol):
         self._early: list[bytes] = []
         self._flushed = asyncio.Event()
         self._flushed.set()
+        self._wanted = True
         self._fin_sent = False
         self._rst_sent = False
         self.partner: Leg | None = None
@@ -86,12 +87,21 @@ class Leg(asyncio.Protocol):
 
     def read(self, *, on: bool) -> None:
         """Take what the peer sends, or leave it in the kernel."""
+        self._wanted = on
+        self._refresh()
+
+    def _refresh(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if on:
+        if self._wanted and (self.partner is None or self.partner._flushed.is_set()):  # noqa: SLF001 - of this class
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
+
+    def _unblock(self) -> None:
+        self._flushed.set()
+        if self.partner is not None:
+            self.partner._refresh()  # noqa: SLF001 - of this class
 
     def _send_fin(self, transport: asyncio.Transport) -> None:
         if self.fin_seen:
@@ -126,22 +136,18 @@ class Leg(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner."""
         self.gone = True
-        self._flushed.set()
-        if self.partner is not None:
-            self.partner.read(on=True)
+        self._unblock()
         self._owner.lost(self, reset=exc is not None)
 
     def pause_writing(self) -> None:
         """Stop reading what could not be passed on."""
         self._flushed.clear()
         if self.partner is not None:
-            self.partner.read(on=False)
+            self.partner._refresh()  # noqa: SLF001 - of this class
 
     def resume_writing(self) -> None:
         """Read on."""
-        self._flushed.set()
-        if self.partner is not None:
-            self.partner.read(on=True)
+        self._unblock()
 
 
 async def connect(leg: Leg, port: int) -> bool:

@@ -98,7 +98,8 @@ class _Tap:
             return
         if self._farewell is None:
             self._router.send(data)
-            self.client.read(on=self._router.connected)  # so that nothing piles up here
+            if not self._router.connected:
+                self.client.read(on=False)  # so that nothing piles up here
         self.exchanges.request_bytes(data, time.monotonic())
         if self._farewell is not None and self.exchanges.asked:
             self._farewell()

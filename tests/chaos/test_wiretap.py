@@ -254,6 +254,38 @@ def test_a_large_body_passes_whole_in_both_directions(raw_server):
     assert attempt.request_sha256 == attempt.response_sha256 == hashlib.sha256(large).hexdigest()
 
 
+@pytest.mark.parametrize("side", ["router", "client"])
+def test_whoever_does_not_read_stops_the_other_side_and_fills_no_memory(raw_server, side):
+    flood = b"x" * (64 << 20)
+
+    async def main():
+        blocked = []
+
+        async def writes(writer):
+            writer.write(flood)
+            try:
+                await asyncio.wait_for(writer.drain(), 0.5)
+            except TimeoutError:
+                blocked.append(writer.transport.get_write_buffer_size() > len(flood) // 2)
+
+        async def handler(reader, writer):
+            reader._transport.pause_reading()
+            if side == "client":
+                await writes(writer)
+            await asyncio.sleep(WITHIN_S)
+
+        async with raw_server(handler) as port, Wiretap(port, lambda _attempt: None) as tap:
+            reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+            reader._transport.pause_reading()
+            if side == "router":
+                await writes(writer)
+            assert await wait_until(lambda: bool(blocked), WITHIN_S), "all of the flood was taken"
+            writer.transport.abort()
+        return blocked
+
+    assert asyncio.run(main()) == [True]
+
+
 def test_three_hundred_clients_at_once_each_get_their_answer(raw_server):
     async def main():
         attempts = []
