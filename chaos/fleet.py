@@ -47,6 +47,12 @@ class Fleet(Protocol):
     def shards(self) -> Sequence[Shard]:
         """The shards, by index."""
 
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
     def served(self) -> list[Served]:
         """What every shard was asked so far."""
 

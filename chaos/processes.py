@@ -1,6 +1,5 @@
 """Programs that the harness starts, each a process group of its own, and how their processes are found and ended."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -15,7 +14,6 @@ from .guard import Guard
 
 _GONE_WITHIN_S = 10.0
 _TAIL_LINES = 20
-_PR_SET_PDEATHSIG = 1
 
 
 class ProcessGroup:
@@ -72,14 +70,6 @@ class ProcessGroup:
                 raise TimeoutError(f"processes {left} of group {self.pid} do not die, {_GONE_WITHIN_S} s after SIGKILL")
             time.sleep(0.002)
         self._guard.forget(self.pid)
-
-
-def die_with_parent() -> None:
-    """For `preexec_fn`: have the kernel kill this child when the thread that started it ends, be it by SIGKILL.
-
-    Only for children started from the main thread, and only for the child itself: a `Guard` takes whole groups.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def members(group: int) -> list[int]:

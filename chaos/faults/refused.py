@@ -8,8 +8,12 @@ class Refused(ToxicFault):
     """Nothing listens any more."""
 
     def symptoms(self) -> frozenset[Symptom]:
-        """Refused; on a pooled connection its end."""
-        return frozenset({Symptom.REFUSED, Symptom.CLOSED, Symptom.RESET})
+        """Refused."""
+        return frozenset({Symptom.REFUSED})
+
+    def pooled_symptoms(self) -> frozenset[Symptom]:
+        """The connection's end."""
+        return frozenset({Symptom.CLOSED, Symptom.RESET})
 
     async def inject(self, target: Target) -> None:
         """Disable the proxy, which also drops its connections."""

@@ -15,7 +15,11 @@ class Reset(ToxicFault):
     after_ms: int = Field(0, ge=0, description="milliseconds from the connection's first bytes to the RST")
 
     def symptoms(self) -> frozenset[Symptom]:
-        """RST on a new connection, FIN on an older one."""
+        """RST."""
+        return frozenset({Symptom.RESET})
+
+    def pooled_symptoms(self) -> frozenset[Symptom]:
+        """FIN, in this release."""
         return frozenset({Symptom.RESET, Symptom.CLOSED})
 
     async def inject(self, target: Target) -> None:

@@ -109,6 +109,8 @@ class Api:
         asked = parse_generation(request.path, body, self._settings)
         if self._terminating:
             raise RequestError(SHUTTING_DOWN)
+        if self._engine.dead:
+            raise EngineDeadError
         name = request.headers.get("x-request-id") or os.urandom(16).hex()
         answer = Answer(asked, self._settings.model, name, int(time.time()))
         if asked.stream:

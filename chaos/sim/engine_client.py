@@ -48,9 +48,10 @@ class EngineClient(asyncio.Protocol):
         return len(self._outputs)
 
     async def generate(self, asked: Generation) -> AsyncGenerator[Chunk, None]:
-        """New tokens as they come (all in one, unless streamed) and, with the last, the finish reason."""
-        if self.dead:
-            raise EngineDeadError
+        """New tokens as they come (all in one, unless streamed) and, with the last, the finish reason.
+
+        Raises EngineDeadError when the engine dies under it; of a dead one nothing may be asked.
+        """
         request = next(self._ids)
         outputs = self._outputs[request] = asyncio.Queue()
         self.idle.clear()
