@@ -144,7 +144,7 @@ def _measure(version: str, *, real_sleeps: bool) -> Contract:
                 measured_with=measured_with(),
                 progress=progress,
                 # Both have to outlast a bounded client, which sleeps between three tries.
-                patience_s=12.0 if real_sleeps else 5.0,
+                patience_s=12.0 if real_sleeps else 8.0,
                 heal_after_s=8.0 if real_sleeps else 1.0,
             )
         )

@@ -25,7 +25,7 @@ class ChatClient(Protocol):
         """POST `body` to `{base_url}/chat/completions`; the decoded answer, or whatever it raises."""
 
 
-async def observe(client: ChatClient, case: Case, *, patience_s: float = 5.0, heal_after_s: float = 1.0) -> Behaviour:
+async def observe(client: ChatClient, case: Case, *, patience_s: float = 8.0, heal_after_s: float = 1.0) -> Behaviour:
     """Play one case to `client` and say what it did.
 
     A call counts as hanging when `patience_s` seconds pass without a further request or an
@@ -90,7 +90,7 @@ async def learn(
     measured_with: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     concurrency: int = 24,
-    patience_s: float = 5.0,
+    patience_s: float = 8.0,
     heal_after_s: float = 1.0,
 ) -> Contract:
     """Measure every case, at most `concurrency` at a time, and return the table.
