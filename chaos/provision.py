@@ -59,11 +59,15 @@ def find_server(report: Callable[[str], None] | None = None) -> Path:
         return Path(found)
     folder = cache_folder()
     program = folder / "toxiproxy-server"
-    if not program.exists():
+    if program.exists():
+        return program
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / "lock"):
             if not program.exists():  # another run may have built it while this one waited
                 _build(program, report or _to_stderr)
+    except OSError as error:
+        raise ToxiproxyUnavailableError(f"A build cannot be kept in {folder}: {error}.") from error
     return program
 
 

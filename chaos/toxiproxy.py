@@ -154,7 +154,10 @@ class ToxiproxyServer:
         guard = self._stack.enter_context(Guard())
         output = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gymproof-"))) / "toxiproxy.log"
         argv = [str(program), "-host", "127.0.0.1", "-port", str(lease.port)]
-        server = ProcessGroup(argv, guard=guard, output=output)
+        try:
+            server = ProcessGroup(argv, guard=guard, output=output)
+        except OSError as error:
+            raise ToxiproxyUnavailableError(f"{program} cannot be run: {error}.") from error
         self._stack.callback(server.close)
         admin = _Admin("127.0.0.1", lease.port)
         last = time.monotonic() + _READY_WITHIN_S

@@ -1,6 +1,9 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
+import textwrap
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,6 +20,7 @@ from gymproof.chaos.fleet import SimFleet
 from gymproof.chaos.ports import PortLease
 from gymproof.chaos.provision import ToxiproxyUnavailableError
 from gymproof.chaos.toxiproxy import ToxiproxyError, ToxiproxyServer
+from gymproof.chaos.waiting import wait_until
 from gymproof.chaos.witness import Witness
 
 pytestmark = pytest.mark.toxiproxy
@@ -100,6 +104,32 @@ def test_the_server_is_the_pinned_release_and_ends_with_its_context():
     if os.environ.get("TOXIPROXY_URL"):
         pytest.skip("TOXIPROXY_URL is set: that server is not ours to end")
     asyncio.run(story())
+
+
+def test_a_harness_that_is_killed_takes_its_server_along():
+    harness = textwrap.dedent("""
+        import asyncio
+        from gymproof.chaos.toxiproxy import ToxiproxyServer
+
+        async def main():
+            async with ToxiproxyServer() as server:
+                print(server.url.rpartition(":")[2], flush=True)
+                await asyncio.sleep(60)
+
+        asyncio.run(main())
+        """)
+    environment = {name: value for name, value in os.environ.items() if name != "TOXIPROXY_URL"}
+    with subprocess.Popen(
+        [sys.executable, "-c", harness], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        port = int(process.stdout.readline())
+        process.kill()
+
+    def gone() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) != 0
+
+    assert asyncio.run(wait_until(gone, 10.0)), "the server outlives its harness"
 
 
 def test_two_servers_in_one_process_do_not_disturb_each_other():

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import platform
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from gymproof.chaos import provision
 from gymproof.chaos.provision import MODULE, ToxiproxyUnavailableError, find_server
+from gymproof.chaos.toxiproxy import ToxiproxyServer
 
 GOOD_GO = """
 printf '#!/bin/sh\\necho real\\n' > "$GOBIN/server"
@@ -160,6 +162,32 @@ def test_a_failed_build_leaves_nothing_and_says_what_go_said(tmp_path):
         find_server(lambda _line: None)
 
     assert [path.name for path in provision.cache_folder().iterdir()] == ["lock"]
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(home):
+    (home / ".cache").write_text("a file in the folder's place")
+
+    with pytest.raises(ToxiproxyUnavailableError, match=r"A build cannot be kept in .*gymproof"):
+        find_server()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("echo out of order; exit 3", "(?s)does not serve.*out of order"), (None, "cannot be run: .*Exec format error")],
+)
+def test_a_program_that_is_no_server_is_an_error_with_what_it_said(home, monkeypatch, text, why):
+    broken = program(home / "server", text or "")
+    if text is None:
+        broken.write_bytes(b"\x7fELF")
+    monkeypatch.setenv("TOXIPROXY_SERVER", str(broken))
+    monkeypatch.delenv("TOXIPROXY_URL", raising=False)
+
+    async def story():
+        async with ToxiproxyServer():
+            pass
+
+    with pytest.raises(ToxiproxyUnavailableError, match=why):
+        asyncio.run(story())
 
 
 @pytest.mark.usefixtures("home")
