@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 
+from gymproof.chaos.faults.black_hole import BlackHole
 from gymproof.chaos.interposer import Interposer
 from gymproof.chaos.scripting import RELAY, Script
 from gymproof.chaos.waiting import wait_until
@@ -228,3 +229,38 @@ def test_a_request_that_comes_before_the_script_has_answered_waits_its_turn(raw_
                 return [b"x-mark" in await peer.answer() for _ in range(2)]
 
     assert asyncio.run(main()) == [True, True]
+
+
+def test_a_kernel_that_goes_on_accepting_is_no_black_hole(monkeypatch, raw_server):
+    monkeypatch.setattr("gymproof.chaos.interposer._FILLERS", 1)  # the first one is always taken
+
+    async def main():
+        async with raw_server(Shard()) as port, Interposer(port) as interposer:
+            with pytest.raises(OSError, match="still takes connections"):
+                await interposer.play(BlackHole().script())
+            await interposer.play(RELAY)
+            async with Peer.of(interposer.port) as peer:
+                return await peer.ask()
+
+    assert asyncio.run(main()) == ANSWER
+
+
+def test_nothing_is_left_when_it_closes_in_the_middle_of_everything(raw_server):
+    async def main():
+        shard = Shard()
+        shard.go.clear()
+        async with raw_server(shard) as port:
+            async with (
+                Interposer(port) as interposer,
+                Peer.of(interposer.port) as relayed,
+                Peer.of(interposer.port) as fetched,
+            ):
+                relayed.writer.write(POST)
+                assert await wait_until(lambda: shard.requests == 1, WITHIN_S), "the shard never got the first request"
+                await interposer.play(Mark())
+                fetched.writer.write(POST)
+                assert await wait_until(lambda: shard.requests == 2, WITHIN_S), "the shard never got the second request"
+                await interposer.play(BlackHole().script())
+            return await wait_until(lambda: shard.left == 2, WITHIN_S)
+
+    assert asyncio.run(main())

@@ -79,7 +79,7 @@ def test_the_witness_asks_for_one_token_under_its_own_name_on_a_connection_it_ke
 
     assert {call_of(body) for body in bodies} == {"witness"}
     assert all(b'"max_tokens":1' in body for body in bodies)
-    assert (len(bodies), connections, seen) == (4, 2, (Symptom.OK, Symptom.OK))
+    assert (len(bodies), connections, seen) == (5, 2, (Symptom.OK, Symptom.OK))
 
 
 def slow_after(quick, *, wait_s):
@@ -102,7 +102,7 @@ def slow_after(quick, *, wait_s):
 @pytest.mark.parametrize(("wait_s", "symptom"), [(0.5, Symptom.SLOW), (60.0, Symptom.SILENT)])
 def test_a_late_answer_is_slow_and_one_beyond_patience_is_silence(raw_server, wait_s, symptom):
     async def main():
-        async with raw_server(slow_after(2, wait_s=wait_s)) as port:
+        async with raw_server(slow_after(3, wait_s=wait_s)) as port:
             url = f"http://127.0.0.1:{port}"
             async with Witness([url], patience_s=2.0) as witness:
                 return await witness.look(url)
@@ -152,7 +152,9 @@ def test_a_pooled_connection_stays_open_after_a_look(raw_server):
     ("new", "pooled", "acts"),
     [
         (Symptom.OK, Symptom.CLOSED, True),
+        (Symptom.SLOW, Symptom.CLOSED, True),
         (Symptom.OK, Symptom.OK, False),
+        (Symptom.OK, Symptom.SLOW, False),
         (Symptom.CLOSED, Symptom.CLOSED, False),
     ],
 )
