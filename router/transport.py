@@ -180,10 +180,10 @@ class Connection(asyncio.Protocol):
             self._stream.push(reader.take())
             if reader.complete:
                 self._end_exchange()
-        elif reader.complete:
-            self._deliver()
         elif reader.size > self._max_body:
             self._fail(Outcome.OVERSIZED, f"the answer is longer than {self._max_body} bytes")
+        elif reader.complete:
+            self._deliver()
 
     def eof_received(self) -> bool:
         """A clean end, which completes a body that only closing delimits."""
@@ -237,7 +237,7 @@ class Connection(asyncio.Protocol):
             self._stream.finish(None)
         self._settle()
         reader = self._reader
-        if reader.keep_alive and not reader.surplus and not self._unwritten and not self.closed:
+        if reader.keep_alive and not reader.surplus and not self.closed and not self._has_unsent():
             self.hold_back(paused=False)
             self.used = True
             self._pool.put_back(self)
@@ -251,8 +251,14 @@ class Connection(asyncio.Protocol):
             self._deadline_timer.cancel()
             self._deadline_timer = None
 
+    def _has_unsent(self) -> bool:
+        """Whether part of the request has not left the process. A closed transport no longer knows."""
+        if self.closed or self._transport is None:
+            return self._unwritten
+        return self._transport.get_write_buffer_size() > 0
+
     def _error(self, outcome: Outcome, detail: str) -> AttemptError:
-        sent = Reached.CONNECTED if self._unwritten else Reached.WRITTEN
+        sent = Reached.CONNECTED if self._has_unsent() else Reached.WRITTEN
         reached = Reached.HEAD if self._reader.head_done else sent
         return AttemptError(outcome, detail, reached=reached, reused=self.used)
 

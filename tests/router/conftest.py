@@ -60,7 +60,7 @@ class Backend:
         self.healthy = healthy
         self.generates = generates
         self.exchanges: list[Exchange] = []
-        self.closed = 0  # connections whose peer has gone
+        self.abandoned = 0  # requests whose sender left before they were answered
         self.accepted = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -89,9 +89,7 @@ class Backend:
         self._tasks.add(task)
         try:
             await self._converse(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            self.closed += 1
-        except asyncio.CancelledError:
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
@@ -114,7 +112,8 @@ class Backend:
             await asyncio.wait({script, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not script.done():
                 script.cancel()
-                raise ConnectionResetError
+                self.abandoned += 1
+                return
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
             script.result()

@@ -167,7 +167,7 @@ def test_silence_ends_at_the_deadline_with_one_delivery(kit):
             reply = await stage.ask()
             elapsed = asyncio.get_running_loop().time() - started
             silent = stage.backends[1]
-            await stage.until(lambda: silent.closed >= 1, "the silent backend has lost its connection")
+            await stage.until(lambda: silent.abandoned == 1, "the silent backend has lost its connection")
             again = await stage.ask()
             return reply, elapsed, [len(backend.exchanges) for backend in stage.backends], stage.states(), again
 
