@@ -106,7 +106,7 @@ def test_the_server_is_the_pinned_release_and_ends_with_its_context():
     asyncio.run(story())
 
 
-def test_a_harness_that_is_killed_takes_its_server_along():
+def test_a_harness_that_is_killed_takes_its_server_along(tmp_path):
     harness = textwrap.dedent("""
         import asyncio
         from gymproof.chaos.toxiproxy import ToxiproxyServer
@@ -118,7 +118,7 @@ def test_a_harness_that_is_killed_takes_its_server_along():
 
         asyncio.run(main())
         """)
-    environment = {name: value for name, value in os.environ.items() if name != "TOXIPROXY_URL"}
+    environment = {**os.environ, "TOXIPROXY_URL": "", "TMPDIR": str(tmp_path)}  # its log stays behind
     with subprocess.Popen(
         [sys.executable, "-c", harness], stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
