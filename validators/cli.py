@@ -39,7 +39,9 @@ def check(
     measure: Annotated[
         bool, typer.Option("--learn", help="Measure the installed nemo-gym and compare with the shipped table.")
     ] = False,
-    gym: Annotated[str | None, typer.Option(help="nemo-gym version to judge by; the newest table by default.")] = None,
+    gym: Annotated[
+        str | None, typer.Option(help="nemo-gym version to judge by, or 'installed'; the strictest table by default.")
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="With --learn: write the measured table here.")] = None,
     real_sleeps: Annotated[
         bool, typer.Option(help="With --learn: keep the client's half seconds between tries.")
@@ -85,21 +87,22 @@ def _tell(judge: Callable[[], list[Finding]], contract: Contract, as_json: bool)
         typer.echo(findings_json(findings, contract))
     else:
         stdout().print(findings_table(findings))
-        stdout().print(f"{worst(findings)}, by {contract.client} {contract.version}")
+        others = ", ".join(version for version in shipped_versions() if version != contract.version)
+        stdout().print(f"{worst(findings)}, by {contract.client} {contract.version} (--gym knows {others} too)")
     raise typer.Exit(EXIT[worst(findings)])
 
 
 def _contract(version: str | None) -> Contract:
     try:
-        return load_contract(CLIENT, version)
-    except LookupError as error:
-        _refuse(str(error.args[0]))
+        return load_contract(CLIENT, gym_version() if version == "installed" else version)
+    except (LookupError, GymUnavailableError) as error:
+        _refuse(str(error))
 
 
 def _learn(against: str | None, save: Path | None, *, real_sleeps: bool, as_json: bool) -> NoReturn:
     try:
         version = gym_version()
-        shipped = _contract(against or (version if version in shipped_versions() else None))
+        shipped = _contract(against or (version if version in shipped_versions() else shipped_versions()[-1]))
         measured = _measure(version, real_sleeps=real_sleeps)
         if save is not None:
             save.write_text(contract_to_json(measured), "utf-8")

@@ -1,6 +1,6 @@
 """Is a status safe to answer NeMo-Gym with? Decided from the contract alone."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Literal
 
@@ -24,6 +24,9 @@ _SCORED = (
     "a 400 whose body says `max_tokens` or `context length` is scored as a finished, overlong rollout; "
     "anything else in it fails the rollout after 1 try"
 )
+_RETRY = "500 for a failure that another try may mend"
+_GIVE_UP = "409 for one that no try can"
+_RIGHT: Mapping[Role, str] = {"retry": f"{_RETRY}.", "give_up": f"{_GIVE_UP}.", "any": f"{_RETRY}, {_GIVE_UP}."}
 
 
 def judge_status(
@@ -36,7 +39,7 @@ def judge_status(
     """
     contract = contract or load_contract()
     verdict, problem = _judge(status, contract.status(status), role)
-    return Finding(verdict, source, key, status, problem, "" if verdict is Verdict.SAFE else _right(role, contract))
+    return Finding(verdict, source, key, status, problem, "" if verdict is Verdict.SAFE else _RIGHT[role])
 
 
 def _judge(status: int, behaviour: Behaviour, role: Role) -> tuple[Verdict, str]:
@@ -71,17 +74,6 @@ def _judge_success(status: int, behaviour: Behaviour, role: Role) -> tuple[Verdi
     if status == HTTPStatus.OK and role == "any":
         return Verdict.SAFE, "the answer: its body has to be whole, strict JSON and a completion"
     return Verdict.UNSAFE, _AS_SUCCESS
-
-
-def _right(role: Role, contract: Contract) -> str:
-    bounded = sorted(s for s, b in contract.statuses.items() if b.handling is Handling.RAISED and (b.tries or 0) > 1)
-    retry = f"{_listed(bounded)} for a failure that another try may mend" if bounded else ""
-    give_up = "409 for one that no try can"
-    return {"retry": f"{retry}.", "give_up": f"{give_up}.", "any": f"{retry}, {give_up}."}[role]
-
-
-def _listed(statuses: Iterable[int]) -> str:
-    return " or ".join(map(str, statuses))
 
 
 def validate_status(

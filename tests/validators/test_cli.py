@@ -80,6 +80,19 @@ def test_one_unsafe_status_leaves_with_1_and_its_reason():
     assert "retried without bound" in result.stdout
 
 
+def test_another_gym_version_has_another_verdict():
+    result = run("503", "--gym", "0.7.0")
+
+    assert result.exit_code == 0
+    assert "safe, by nemo-gym 0.7.0" in result.stdout
+
+
+def test_the_installed_gym_can_be_asked_for(monkeypatch):
+    monkeypatch.setattr(cli_module, "gym_version", lambda: "0.7.0")
+
+    assert run("503", "--gym", "installed").exit_code == 0
+
+
 def test_json_has_a_verdict_for_all_and_one_for_each():
     result = run("500", "504", "--json")
     told = json.loads(result.stdout)
@@ -185,11 +198,20 @@ def test_a_gym_that_has_changed_leaves_with_1_and_the_row_that_differs(measured)
 
 
 def test_a_version_without_a_table_is_compared_with_the_newest_and_told_so(measured):
-    measured(replace(SHIPPED, version="0.9.9", measured_with={"aiohttp": "4"}))
+    newest = load_contract(version="0.7.0")
+    measured(replace(newest, version="0.9.9", measured_with={"aiohttp": "4"}))
     result = run("--learn")
 
     assert result.exit_code == 0
-    assert "no table is shipped for nemo-gym 0.9.9: compared with 0.4.0" in result.stdout
+    assert "no table is shipped for nemo-gym 0.9.9: compared with 0.7.0" in result.stdout
+
+
+def test_a_gym_can_be_compared_with_another_version(measured):
+    measured(load_contract(version="0.7.0"))
+    result = run("--learn", "--gym", "0.4.0")
+
+    assert result.exit_code == 1
+    assert "20 differ" in result.stdout
 
 
 def test_what_was_measured_can_be_saved_as_a_table(measured, tmp_path):

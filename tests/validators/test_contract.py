@@ -17,9 +17,25 @@ def small(statuses=None, faults=None) -> Contract:
     return Contract("nemo-gym", "9.9.9", statuses or {200: LOST}, faults or {"never_answers": LOST})
 
 
-def test_the_newest_shipped_table_is_the_default():
-    assert load_contract().version == shipped_versions()[-1]
-    assert "0.4.0" in shipped_versions()
+def test_the_default_table_is_one_that_no_other_is_stricter_than():
+    default = load_contract()
+    endless = {name for name, row in default.faults.items() if row.handling is Handling.UNBOUNDED}
+    for version in shipped_versions():
+        other = load_contract(version=version)
+        assert other.unbounded_statuses() <= default.unbounded_statuses()
+        assert {name for name, row in other.faults.items() if row.handling is Handling.UNBOUNDED} <= endless
+
+
+def test_versions_are_listed_oldest_first():
+    assert shipped_versions() == ["0.4.0", "0.5.0", "0.5.1", "0.6.0", "0.7.0"]
+
+
+def test_gym_0_7_0_bounds_statuses_but_not_refused_connections():
+    contract = load_contract(version="0.7.0")
+
+    assert contract.unbounded_statuses() == frozenset()
+    assert contract.status(503).tries == 3
+    assert contract.faults["connection_refused"] == ENDLESS
 
 
 def test_gym_0_4_0_retries_five_statuses_without_bound():
@@ -60,7 +76,7 @@ def test_neighbouring_statuses_share_a_row_on_paper_and_part_again_when_read():
 
 
 def test_an_unknown_version_is_refused_with_the_list_of_the_shipped_ones():
-    with pytest.raises(LookupError, match=r"nemo-gym 7\.7; shipped: nemo-gym 0\.4\.0"):
+    with pytest.raises(LookupError, match=r"nemo-gym 7\.7; shipped: nemo-gym 0\.4\.0, "):
         load_contract(version="7.7")
 
 

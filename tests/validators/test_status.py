@@ -10,6 +10,7 @@ from gymproof.validators import (
     Verdict,
     judge_status,
     load_contract,
+    shipped_versions,
     validate_status,
 )
 
@@ -36,8 +37,12 @@ def test_the_error_is_a_value_error_so_that_pydantic_shows_it():
     assert issubclass(UnsafeForGymError, ValueError)
 
 
-def test_500_is_right_for_another_try():
-    assert validate_status(500, role="retry").tries == 3
+@pytest.mark.parametrize("version", shipped_versions())
+def test_500_is_right_for_another_try_and_409_for_none_by_every_table(version):
+    contract = load_contract(version=version)
+
+    assert validate_status(500, role="retry", contract=contract).tries == 3
+    assert validate_status(409, role="give_up", contract=contract).tries == 1
 
 
 def test_500_as_a_last_word_is_tried_again_which_is_worth_a_caution():
