@@ -124,7 +124,8 @@ def make_config(values: dict[str, Any]) -> RouterConfig:
 
 def _line(entry: Any) -> str:
     key = ".".join(str(part) for part in entry["loc"])
-    message = entry["msg"].removeprefix("Value error, ")
+    unknown = entry["type"] == "extra_forbidden"
+    message = "no such setting" if unknown else entry["msg"].removeprefix("Value error, ")
     value = "" if isinstance(entry["input"], dict) else f" (got {entry['input']!r})"
     return f"{key}: {message}{value}" if key else message
 

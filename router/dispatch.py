@@ -20,7 +20,7 @@ from .metrics import Tally
 from .poison import PoisonMemory, digest, is_poison
 from .relay import relay
 from .shard import Shard
-from .transport import Response
+from .upstream_connection import Response
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ def malformed() -> Answer:
     return refusal(422, "malformed_request", "the request is not valid HTTP")
 
 
+def upgrade_refused() -> Answer:
+    """The answer to a request for another protocol."""
+    return refusal(422, "upgrade_refused", "the router speaks HTTP/1.1 only")
+
+
 def too_slow() -> Answer:
     """The answer to a request that stopped coming."""
     return refusal(408, "slow_client", "the request stopped coming")

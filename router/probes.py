@@ -20,7 +20,8 @@ from .headers import request_head
 from .health import Event, Readmit, State
 from .judge import judge
 from .shard import Shard
-from .transport import Pool, Response
+from .transport import Pool
+from .upstream_connection import Response
 from .urls import Endpoint
 
 MAX_PROBE_ANSWER = 8 << 20

@@ -8,7 +8,7 @@ from .calls import Call, ClientStream
 from .failures import VERDICTS, AttemptError, Outcome, Reached
 from .headers import passed_back
 from .sse import StreamWatch, has_event
-from .transport import BodyStream, Response
+from .upstream_connection import BodyStream, Response
 
 
 @dataclass(frozen=True, slots=True)

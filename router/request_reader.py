@@ -12,7 +12,7 @@ import httptools
 
 from .answers import Answer
 from .headers import HeadFilter
-from .intake import ListenerLimits, body_too_large, head_too_large, malformed
+from .intake import ListenerLimits, body_too_large, head_too_large, malformed, upgrade_refused
 
 
 class Message:
@@ -70,7 +70,7 @@ class RequestReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.over = True  # served as if it had not asked; what follows is not HTTP/1.1
+            self.over = True  # what follows is another protocol, or a body that the parser took for one
         except httptools.HttpParserError:
             self._turn_down(malformed())
         partial = self.partial
@@ -138,4 +138,6 @@ class RequestReader:
         if message is not None:
             message.whole = True
             message.keep_alive = self._parser.should_keep_alive()
+            if self._parser.should_upgrade():
+                message.refuse(upgrade_refused())
             self.ready.append(message)

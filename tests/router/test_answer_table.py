@@ -130,6 +130,7 @@ def test_a_deliberate_4xx_passes_byte_for_byte_and_changes_nothing(kit, status):
         ("deflate", zlib.compress(b'{"choices":[]}', wbits=-15)),
         ("deflate, gzip", gzip.compress(zlib.compress(b'{"choices":[]}'))),
     ],
+    ids=["gzip", "zlib", "raw deflate", "both"],
 )
 def test_a_compressed_answer_passes_as_it_came(kit, coding, body):
     reply, *_ = one_bad_of_two(kit, kit.say(kit.answer(200, body, f"Content-Encoding: {coding}")))

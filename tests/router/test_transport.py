@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from gymproof.router import transport
+from gymproof.router import transport, upstream_connection
 from gymproof.router.core import bind
 from gymproof.router.failures import AttemptError, Outcome, Reached
 from gymproof.router.headers import request_head
@@ -109,7 +109,7 @@ def test_a_pooled_connection_lost_after_the_first_byte_is_a_failure(kit):
 
 
 def test_a_pooled_connection_lost_late_is_a_failure(kit, monkeypatch):
-    monkeypatch.setattr(transport, "STALE_WINDOW_S", 0.05)
+    monkeypatch.setattr(upstream_connection, "STALE_WINDOW_S", 0.05)
 
     async def late(exchange):
         await asyncio.sleep(0.15)

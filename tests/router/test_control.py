@@ -1,0 +1,316 @@
+"""Who may change the fleet: a controller in the same process, the admin port, a file."""
+
+import asyncio
+import contextlib
+import http.client
+import io
+import threading
+
+import orjson
+import pytest
+
+from gymproof.router.backends_file import parse_lines, watch
+from gymproof.router.config import ConfigError
+from gymproof.router.core import bind
+from gymproof.router.impl import GenerationRouterImpl
+
+
+class Served:
+    """Backends on a loop of their own thread, for the blocking interface."""
+
+    def __init__(self, *backends):
+        self.backends = backends
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def __enter__(self):
+        self._thread.start()
+        for backend in self.backends:
+            asyncio.run_coroutine_threadsafe(backend.start(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *_):
+        for backend in self.backends:
+            asyncio.run_coroutine_threadsafe(backend.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def serving(backends, **settings):
+    options = {
+        "backend_urls": [backend.url for backend in backends],
+        "host": "127.0.0.1",
+        "port": 0,
+        "backend_timeout_s": 5.0,
+        "connect_timeout_s": 1.0,
+        "no_healthy_backend_status": 409,
+    }
+    impl = GenerationRouterImpl(**options | settings)
+    impl.serve_in_background()
+    try:
+        yield impl
+    finally:
+        impl.close()
+
+
+def post(url, path="/chat/completions", body=b"{}", method="POST", headers=None):
+    host, _, base = url.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host, timeout=10)
+    with contextlib.closing(connection):
+        connection.request(method, f"/{base}{path}" if base else path, body, headers or {})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def test_the_url_serves_from_the_moment_it_is_known(kit):
+    with Served(kit.Backend(kit.serve)) as served, serving(served.backends) as impl:
+        assert impl.is_serving()
+        assert impl.base_url().endswith("/v1")
+        assert post(impl.base_url()) == (200, kit.completion)
+    assert not impl.is_serving()
+
+
+def test_a_taken_port_raises_in_the_caller_with_the_port_in_the_message():
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=str(port)), serving([], backend_urls=["http://h"], port=port):
+            pytest.fail("it serves on a port that is taken")
+
+
+def test_a_restarted_router_gets_the_same_port_at_once(kit):
+    with Served(kit.Backend(kit.serve)) as served:
+        with serving(served.backends) as impl:
+            url = impl.base_url()
+            post(url)
+        port = int(url.rsplit(":", 1)[1].removesuffix("/v1"))
+        for _ in range(5):
+            with serving(served.backends, port=port):
+                assert post(url)[0] == 200
+
+
+def test_a_controller_pushes_full_sets(kit):
+    with Served(kit.Backend(kit.serve), kit.Backend(kit.serve)) as served:
+        first, second = served.backends
+        with serving(served.backends, health_managed=True) as impl:
+            before = post(impl.base_url())[0]
+            impl.set_serving_backends([first.url, "http://unknown:1", "not a url"])
+            statuses = {post(impl.base_url())[0] for _ in range(4)}
+            only_first = (len(first.exchanges), len(second.exchanges))
+            impl.set_serving_backends([second.url.removesuffix("/v1")])
+            post(impl.base_url())
+            impl.set_serving_backends([])
+            none = post(impl.base_url())[0]
+
+    assert (before, statuses, none) == (409, {200}, 409)
+    assert only_first == (4, 0)
+    assert len(second.exchanges) == 1
+
+
+def test_outcomes_are_drained_together_and_reset(kit):
+    async def third_fails(exchange):
+        await (kit.say(b"HTTP/1.1 2", then_close=True) if exchange.number == 3 else kit.serve)(exchange)
+
+    with Served(kit.Backend(third_fails), kit.Backend(kit.serve)) as served, serving(served.backends) as impl:
+        for _ in range(8):
+            assert post(impl.base_url())[0] == 200
+        drained = impl.drain_backend_outcomes()
+
+        assert sum(successes for successes, _ in drained.values()) == 8
+        assert drained[served.backends[0].url] == (2, 1)
+        assert impl.drain_backend_outcomes() == {}
+        assert impl.metrics()["answers"] == 8
+        assert impl.metrics()["in_flight"] == 0
+
+
+@pytest.mark.parametrize("status", [400, 200, 429, 502, 503, 504, 520, 600])
+def test_an_unsafe_status_is_refused_by_name(status):
+    with (
+        pytest.raises(ConfigError, match=str(status)),
+        serving([], backend_urls=["http://h"], no_healthy_backend_status=status),
+    ):
+        pytest.fail("it serves with an unsafe status")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"backend_urls": []}, "no backend"),
+        ({"backend_urls": ["ftp://h"]}, "ftp://h"),
+        ({"backend_urls": ["http://h", "http://h/v1"]}, "listed twice"),
+        ({"connect_timeout_s": 9.0}, "connect_timeout_s"),
+        ({"backend_timeout_s": 0}, "backend_timeout_s"),
+        ({"port": 70_000}, "port"),
+        ({"policy": "best"}, "known: least_outstanding, round_robin"),
+        ({"nonsense": 1}, "nonsense"),
+        ({"no_shard_hold_s": 50.0}, "no_shard_hold_s"),
+        ({"backend_failure_status": 409}, "409"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=message), serving([], **{"backend_urls": ["http://h"]} | settings):
+        pytest.fail("it serves with a bad setting")
+
+
+def test_the_application_for_other_servers_answers_the_same(kit):
+    from aiohttp.test_utils import TestClient, TestServer  # noqa: PLC0415
+
+    async def story():
+        backend = kit.Backend(kit.serve)
+        await backend.start()
+        impl = GenerationRouterImpl(
+            backend_urls=[backend.url],
+            host="127.0.0.1",
+            port=0,
+            backend_timeout_s=5.0,
+            connect_timeout_s=1.0,
+            no_healthy_backend_status=409,
+            max_body_mib=1,
+        )
+        async with TestClient(TestServer(impl.build_app())) as client:
+            good = await client.post(kit.chat, data=b'{"a":1}')
+            outside = await client.post("/pause")
+            large = await client.post("/tokenize", data=io.BytesIO(b"x" * 2_000_000))
+            seen = (
+                good.status,
+                await good.read(),
+                outside.status,
+                (await outside.json())["error"]["code"],
+                large.status,
+            )
+        impl._router.fleet.close()
+        await asyncio.sleep(0.01)
+        await backend.stop()
+        return seen, backend.exchanges[0].body
+
+    assert asyncio.run(story()) == ((200, kit.completion, 404, "not_found", 413), b'{"a":1}')
+
+
+# The admin port
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("s3cret\n")
+    return path
+
+
+def admin(impl, path, body=None, token=None, method="POST"):
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    status, answer = post(impl.admin_url(), path, orjson.dumps(body), method, headers)
+    return status, answer
+
+
+def test_the_admin_port_shows_health_readiness_and_metrics(kit):
+    with Served(kit.Backend(kit.serve)) as served, serving(served.backends, admin_port=0) as impl:
+        post(impl.base_url())
+        assert admin(impl, "/health", method="GET")[0] == 200
+        assert admin(impl, "/ready", method="GET")[0] == 200
+        status, metrics = admin(impl, "/metrics", method="GET")
+        nowhere = admin(impl, "/nowhere", method="GET")
+
+    assert status == 200
+    assert b'gym_router_answers_total{reason="served",status="200"} 1.0' in metrics
+    assert b'outcome="served"' in metrics
+    assert b"gym_router_request_seconds_count 1.0" in metrics
+    assert nowhere[0] == 404
+    assert orjson.loads(nowhere[1])["error"]["message"] == "Not Found"
+
+
+def test_what_changes_state_needs_the_token(kit, token_file):
+    with Served(kit.Backend(kit.serve)) as served:
+        url = served.backends[0].url
+        with serving(served.backends, admin_port=0, admin_token_file=token_file, health_managed=True) as impl:
+            assert admin(impl, "/serving", {"urls": [url]})[0] == 401
+            assert admin(impl, "/serving", {"urls": [url]}, "wrong")[0] == 401
+            assert admin(impl, "/ready", method="GET")[0] == 503
+            assert admin(impl, "/serving", {"urls": [url]}, "s3cret")[0] == 200
+            assert admin(impl, "/ready", method="GET")[0] == 200
+            assert admin(impl, "/restarting", {"url": url}, "s3cret")[0] == 200
+            assert post(impl.base_url())[0] == 409
+            assert admin(impl, "/refit", {"url": url}, "s3cret")[0] == 200
+            assert post(impl.base_url())[0] == 200
+            assert admin(impl, "/refit", {"url": "http://unknown"}, "s3cret")[0] == 404
+            assert admin(impl, "/backends", {"urls": ["ftp://x"]}, "s3cret")[0] == 422
+            assert admin(impl, "/backends", {"nothing": 1}, "s3cret")[0] == 422
+            assert admin(impl, "/backends", {"urls": []}, "s3cret")[0] == 200
+            assert orjson.loads(admin(impl, "/backends", method="GET")[1]) == {"backends": []}
+        with serving(served.backends, admin_port=0) as impl:
+            assert admin(impl, "/refit", {"url": url}, "s3cret")[0] == 403
+
+
+def test_an_empty_token_file_is_refused(tmp_path):
+    empty = tmp_path / "token"
+    empty.write_text("\n")
+    with pytest.raises(ConfigError, match="no token"), serving([], backend_urls=["http://h"], admin_token_file=empty):
+        pytest.fail("it serves with an empty token")
+
+
+# The file
+
+
+def test_a_backends_file_has_a_url_a_line_and_comments():
+    text = "# fleet\nhttp://a:1/v1  # first\n\nhttp://b:2\nhttp://a:1\n"
+
+    assert [endpoint.url for endpoint in parse_lines(text, "f")] == ["http://a:1/v1", "http://b:2"]
+    with pytest.raises(ConfigError, match="f:2: backend URL"):
+        parse_lines("http://a\nnot-a-url", "f")
+
+
+def test_a_changed_file_replaces_the_whole_set_and_a_broken_one_changes_nothing(tmp_path, caplog):
+    path = tmp_path / "backends"
+    path.write_text("http://a\n")
+    sets = []
+
+    async def applied(count):
+        async with asyncio.timeout(10):
+            while len(sets) < count:  # noqa: ASYNC110  bounded
+                await asyncio.sleep(0.005)
+
+    async def story():
+        watching = asyncio.create_task(watch(path, lambda new: sets.append([e.url for e in new]), poll_s=0.01))
+        await asyncio.sleep(0.05)
+        path.write_text("http://a\nhttp://b\n")
+        await applied(1)
+        path.write_text("broken line\n")
+        async with asyncio.timeout(10):
+            while "not applied" not in caplog.text:  # noqa: ASYNC110  bounded
+                await asyncio.sleep(0.005)
+        path.write_text("# nobody is left\n")
+        await applied(2)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    asyncio.run(story())
+
+    assert sets == [["http://a", "http://b"], []]
+
+
+def test_who_leaves_the_set_finishes_its_work_and_gets_no_more(kit):
+    release = asyncio.Event()
+
+    async def slow(exchange):
+        await release.wait()
+        exchange.send(kit.answer())
+
+    async def story():
+        async with kit.Stage(slow) as stage:
+            leaving, staying = stage.backends[0], kit.Backend(kit.serve)
+            await staying.start()
+            client = await stage.client()
+            client.send()
+            await stage.until(lambda: len(leaving.exchanges) == 1, "the request is delivered")
+            stage.router.set_members([staying.url])
+            states = stage.states()
+            others = [(await stage.ask()).status for _ in range(3)]
+            release.set()
+            last = await client.receive()
+            stage.router.set_members([staying.url])
+            known = len(stage.states())
+            await stage.router.stop(drain=False)
+            await staying.stop()
+            return states, others, last.status, len(leaving.exchanges), known
+
+    assert asyncio.run(story()) == (["retired", "suspect"], [200] * 3, 200, 1, 1)
