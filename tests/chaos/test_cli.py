@@ -1,0 +1,113 @@
+"""The `gym-chaos` command, as its user sees it."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gymproof.chaos.checkers import CHECKERS
+from gymproof.chaos.history import History
+from gymproof.chaos.scenario import shipped
+
+GYM_CHAOS = str(Path(sys.executable).with_name("gym-chaos"))
+WITHIN_S = 90
+
+
+def gym_chaos(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [GYM_CHAOS, *argv],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+def test_list_names_every_shipped_scenario(tmp_path: Path):
+    shown = gym_chaos("list", cwd=tmp_path)
+
+    assert shown.returncode == 0
+    assert [path.name for path in shipped() if path.name.split(".")[0] not in shown.stdout] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["run", "kill_engin"], "kill_engin: no such file, and no shipped scenario; shipped: abort"),
+        (["run", "kill_engine", "--client", "curl"], "unknown client 'curl'; known: auto, nemo-gym, gym-like"),
+        (["run", "kill_engine", "--fleet", "moon"], "unknown fleet 'moon'; known: sim"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(tmp_path: Path, argv: list[str], complaint: str):
+    shown = gym_chaos(*argv, cwd=tmp_path)
+
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert complaint in shown.stderr
+    assert len(shown.stderr.splitlines()) == 1
+
+
+def test_a_run_leaves_a_history_verdicts_and_junit(tmp_path: Path):
+    shown = gym_chaos(
+        "run",
+        "kill_group",
+        "--client",
+        "gym-like",
+        "--out",
+        "records",
+        "--junit",
+        "junit.xml",
+        "--seed",
+        "7",
+        cwd=tmp_path,
+    )
+
+    assert shown.returncode == 0, shown.stdout
+    assert "2 of 2 cases passed" in shown.stdout
+    history = History.read(tmp_path / "records" / "kill_group-one" / "history.jsonl")
+    assert (history.limits.seed, history.limits.client, history.faults[0].shards) == (7, "gym-like", (1,))
+    assert (tmp_path / "records" / "kill_group-all" / "verdicts.json").exists()
+    assert ET.parse(tmp_path / "junit.xml").getroot().get("tests") == "2"
+
+
+def test_a_router_that_cannot_start_is_unknown_and_exit_2(tmp_path: Path):
+    shown = gym_chaos("run", "kill_group", "--client", "gym-like", "--router-cmd", "false", cwd=tmp_path)
+
+    assert shown.returncode == 2
+    assert "the router under test ended with 1: false" in " ".join(shown.stdout.split())
+
+
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path):
+    """Ctrl-C in the middle of a fault: no process that the run started survives it."""
+    marker = f"gymproof-{os.getpid()}"
+    argv = shlex.join(["run", "stop_engine", "stall", "--client", "gym-like", "--out", marker])
+    run = subprocess.Popen([GYM_CHAOS, *shlex.split(argv)], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert run.stdout is not None
+        for line in run.stdout:  # ends with the first verdict: the second case is then under way
+            if "stop_engine-one" in line:
+                break
+        children = psutil.Process(run.pid).children(recursive=True)
+        assert len(children) >= len(["guard", "shard", "shard", "shard"])
+        run.send_signal(signal.SIGINT)
+        rest, _ = run.communicate(timeout=WITHIN_S)
+    finally:
+        run.kill()
+        run.wait()
+
+    assert run.returncode == 130, rest
+    assert psutil.wait_procs(children, timeout=5)[1] == []
+    assert "stop_engine-one" in rest, "what was judged before is shown"
+
+
+def test_the_readme_names_every_check(request: pytest.FixtureRequest):
+    readme = (request.config.rootpath / "README.md").read_text()
+
+    assert [name for name in CHECKERS if f"`{name}`" not in readme] == []
