@@ -18,7 +18,7 @@ from .contract import CLIENT, Behaviour, Contract, contract_to_json, differences
 from .findings import Finding, UnsafeForGymError, Verdict, worst
 from .gym_client import GymUnavailableError, gym_version, measured_with, open_gym_client
 from .learn import learn
-from .report import differences_json, differences_table, findings_json, findings_table, stderr, stdout
+from .report import differences_json, differences_table, findings_json, findings_report, stderr, stdout
 from .status import judge_status
 from .url import judge_url
 
@@ -86,7 +86,7 @@ def _tell(judge: Callable[[], list[Finding]], contract: Contract, as_json: bool)
     if as_json:
         typer.echo(findings_json(findings, contract))
     else:
-        stdout().print(findings_table(findings))
+        stdout().print(findings_report(findings))
         others = ", ".join(version for version in shipped_versions() if version != contract.version)
         stdout().print(f"{worst(findings)}, by {contract.client} {contract.version} (--gym knows {others} too)")
     raise typer.Exit(EXIT[worst(findings)])

@@ -6,6 +6,7 @@ finding can name the file to edit. What a value means is not decided here.
 
 import difflib
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -202,8 +203,11 @@ def _first_line(error: Exception) -> str:
 def _resolvers() -> Iterator[None]:
     """NeMo-RL's resolvers for as long as they are needed; the caller's own of that name stay."""
     ours = [name for name in _RESOLVERS if not OmegaConf.has_resolver(name)]
-    for name in ours:
-        OmegaConf.register_new_resolver(name, _RESOLVERS[name])
+    with warnings.catch_warnings():
+        # OmegaConf 2.4 renames this to a name that means something else in 2.3.
+        warnings.simplefilter("ignore")
+        for name in ours:
+            OmegaConf.register_new_resolver(name, _RESOLVERS[name])
     try:
         yield
     finally:

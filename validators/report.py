@@ -6,13 +6,14 @@ from typing import Any
 
 import orjson
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from .contract import Behaviour, Contract, Difference
 from .findings import Finding, Verdict, worst
 
+_SHORT = 30  # columns that a key and its value may take beside its verdict and reason
 _COLOURS = {
     Verdict.SAFE: "green",
     Verdict.CAUTION: "yellow",
@@ -21,14 +22,23 @@ _COLOURS = {
 }
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
-    """One row a finding; where and why stand under a key, which may be long."""
-    if not any(finding.source for finding in findings):
-        return _short_table(findings)
+def findings_report(findings: Sequence[Finding]) -> Group:
+    """One row a finding, under the source where they share one; a long key has a line of its own."""
+    sources = {finding.source for finding in findings}
+    shared = len(sources) == 1
+    table = _short_table(findings) if shared and _fit(findings) else _long_table(findings, shared=shared)
+    return Group(Text(findings[0].source, style="bold"), table) if shared and sources != {""} else Group(table)
+
+
+def _fit(findings: Sequence[Finding]) -> bool:
+    return all(len(finding.what) <= _SHORT for finding in findings)
+
+
+def _long_table(findings: Sequence[Finding], *, shared: bool) -> Table:
     table = Table.grid(padding=(0, 2))
     for finding in findings:
-        text = Text.assemble((finding.what, "bold"), (f"\n{finding.source}", "dim"), f"\n{finding.why}")
-        table.add_row(_verdict(finding), text)
+        where = "" if shared else f"\n{finding.source}"
+        table.add_row(_verdict(finding), Text.assemble((finding.what, "bold"), (where, "dim"), f"\n{finding.why}"))
     return table
 
 

@@ -16,7 +16,7 @@ STATUSES: Mapping[str, Role] = {"backend_failure_status": "retry", "no_healthy_b
 TIMEOUTS: Mapping[str, float | None] = {  # with the router's defaults
     "backend_timeout_s": 600.0,
     "connect_timeout_s": 5.0,
-    "client_idle_s": 60.0,
+    "client_idle_s": 75.0,
     "rollout_timeout_s": None,
 }
 PORTS = ("port", "admin_port")
