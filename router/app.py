@@ -69,6 +69,7 @@ async def serve(listener: Listener, request: web.Request) -> web.StreamResponse:
     if refused is None:
         refused = await _read_body(listener, request, message)
     if refused is not None:
+        listener.refused(refused)
         return _response(refused)
     streams: list[web.StreamResponse] = []
 

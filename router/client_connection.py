@@ -37,6 +37,9 @@ class Host(Protocol):
     def admit(self, message: Message) -> Answer | None:
         """The answer to a request that is not taken."""
 
+    def refused(self, answer: Answer) -> None:
+        """A request was turned down."""
+
     async def serve(self, message: Message, open_stream: OpenStream) -> Answer | None:
         """The answer, or None when it was streamed."""
 
@@ -140,6 +143,7 @@ class ClientConnection(asyncio.Protocol):
             if message.refused is None:
                 self._task = self._loop.create_task(self._serve(message))
             else:
+                self._host.refused(message.refused)
                 self._send(message, message.refused)
                 self._answered(message)
         self._hold_back(paused=len(ready) > MAX_PIPELINED)

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import socket
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from aiohttp import web
@@ -146,7 +147,7 @@ class Router:
         if self.config.health is HealthMode.SELF:
             self._tasks.append(asyncio.create_task(self._monitor().run(), name="monitor"))
         if self.config.backends_file is not None:
-            watcher = watch(self.config.backends_file, self.fleet.set_members)
+            watcher = watch(self.config.backends_file, self._replace_members)
             self._tasks.append(asyncio.create_task(watcher, name="backends file"))
         self.journal.write("start", {"config": self.config.model_dump(mode="json")})
 
@@ -185,7 +186,7 @@ class Router:
 
     def set_members(self, urls: list[str]) -> None:
         """Replace the membership by the full set `urls`. Raises BadBackendUrlError."""
-        self.fleet.set_members([parse_backend(url) for url in urls])
+        self._replace_members([parse_backend(url) for url in urls])
 
     def set_serving(self, urls: list[str]) -> list[str]:
         """Replace the set of members that serve; the URLs that are no member, which change nothing."""
@@ -203,6 +204,10 @@ class Router:
     def report_restart(self, url: str) -> bool:
         """The shard's processes are being started again: it serves no more until it is refitted or proved."""
         return self._tell(url, Event.RESTARTED, "restart reported")
+
+    def _replace_members(self, endpoints: Sequence[Endpoint]) -> None:
+        self.fleet.set_members(endpoints)
+        self.journal.write("membership", {"members": [endpoint.url for endpoint in endpoints]})
 
     def _tell(self, url: str, event: Event, why: str) -> bool:
         shard = self.fleet.find(url)

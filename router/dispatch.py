@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .answers import Answer, Statuses, failure_answer
 from .calls import Call
 from .events import LOG, Journal
-from .failures import VERDICTS, AttemptError, Blame, ClientGoneError, Outcome, Reached, Reply, Retry, may_go_on
+from .failures import VERDICTS, AttemptError, Blame, ClientGoneError, Outcome, Reached, Reply, Retry, fair, may_go_on
 from .fleet import Fleet
 from .headers import passed_back, request_head
 from .judge import judge
@@ -125,7 +125,8 @@ class Dispatcher:
                 response = await shard.pool.exchange(head, call.body, call.deadline, fresh=fresh)
                 attempt = await self._read(call, response)
             except AttemptError as error:
-                attempt = Attempt(error.outcome, error.detail, error.reached, error.reused)
+                outcome = fair(error.outcome, had_s=call.deadline - started, budget_s=call.deadline - call.started)
+                attempt = Attempt(outcome, error.detail, error.reached, error.reused)
             except ClientGoneError as error:
                 attempt = Attempt(Outcome.CLIENT_GONE, str(error), Reached.HEAD, reused=False)
             except asyncio.CancelledError:

@@ -117,10 +117,13 @@ class Fleet:
         self._sort()  # the state may be the same and the right to a trial new
         self._settle(shard, before, why)
 
-    def probe_refused(self, shard: Shard, started: float) -> None:
-        """A probe found nobody listening, or a generation of its own failed: as good as a failed request."""
+    def probe_refused(self, shard: Shard, started: float, *, gone: bool) -> None:
+        """A probe's generation failed, or nobody listens any more (`gone`): as good as a failed request."""
         before = shard.record.state
-        shard.record.failed(started, self._clock())
+        now = self._clock()
+        shard.record.failed(started, now)
+        if gone and before is State.STALE:
+            shard.record.observe(Event.SILENT, now)
         self._settle(shard, before, "probe_failed")
 
     def probe_unanswered(self, shard: Shard, started: float) -> None:

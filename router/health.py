@@ -36,13 +36,18 @@ class Event(Enum):
     ANSWERS = auto()  # /health is well
     GENERATED = auto()  # a real one-token generation of the probe's
     UNTESTABLE = auto()  # /health is well and there is no way to ask for a generation
-    SILENT = auto()  # an idle shard whose probes go unanswered
+    SILENT = auto()  # nobody answers the probes of an idle shard
     RESTARTED = auto()  # somebody reports that its processes are being started again
     REFITTED = auto()  # somebody reports that it holds the current weights
     VOUCHED = auto()  # the controller's set contains it
     WITHHELD = auto()  # the controller's set does not
     REMOVED = auto()  # no longer a member
     JOINED = auto()  # a member again
+
+
+CONTROL = frozenset({Event.VOUCHED, Event.WITHHELD, Event.REMOVED})
+# What holds whatever a controller or the rules say about evidence.
+UNDENIABLE = frozenset({Event.WITHHELD, Event.REMOVED})
 
 
 class Readmit(Enum):
@@ -68,8 +73,6 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.RESTARTING, Event.ANSWERS): State.STALE,
     (State.RESTARTING, Event.REFITTED): State.HEALTHY,
     (State.RESTARTING, Event.VOUCHED): State.HEALTHY,
-    (State.STALE, Event.STRUCK): State.DEAD,
-    (State.STALE, Event.CONDEMNED): State.DEAD,
     (State.STALE, Event.SILENT): State.DEAD,
     (State.STALE, Event.REFITTED): State.HEALTHY,
     (State.STALE, Event.VOUCHED): State.HEALTHY,
@@ -115,6 +118,7 @@ class Record:
     served_at: float = NEVER  # when a success last ended
     proved_at: float = NEVER  # the latest start of a success
     silent: int = 0  # unanswered probes in a row
+    withheld: bool = False  # left out of the controller's set: nothing else brings it back
     trial: bool = False  # a SUSPECT that only live traffic can clear: it gets one request at a time
 
     @property
@@ -125,6 +129,8 @@ class Record:
     def observe(self, event: Event, now: float) -> None:
         """Apply one event."""
         before = self.state
+        if event in CONTROL:
+            self.withheld = event is Event.WITHHELD
         self.state = self._after(event)
         if self.state is State.SUSPECT and (event is Event.UNTESTABLE or not self.rules.monitored):
             self.trial = True
@@ -137,8 +143,10 @@ class Record:
             self.silent = 0
 
     def _after(self, event: Event) -> State:
-        if self.rules.frozen:
-            return State.RETIRED if event is Event.REMOVED else State.HEALTHY
+        if self.withheld and event not in UNDENIABLE:
+            return self.state
+        if self.rules.frozen and event not in UNDENIABLE:
+            return State.HEALTHY
         return next_state(self.state, event, self.rules.readmit)
 
     def served(self, started: float, now: float) -> None:

@@ -125,7 +125,7 @@ class GenerationRouterImpl:
         started.result(CALL_TIMEOUT_S)
 
     def is_serving(self) -> bool:
-        """Whether the thread that serves is alive and its loop answers."""
+        """Whether the thread that serves is alive and takes requests."""
         if self._thread is None or not self._thread.is_alive() or self._loop is None:
             return False
         return not self._router.listener.draining

@@ -73,10 +73,7 @@ class Listener:
         """The answer to a request that is not taken."""
         path = message.target.partition(b"?")[0].decode("latin-1")
         method = message.method.decode("latin-1")
-        answer = turned_down(method, path, message.head, self._tally.in_flight, self.limits)
-        if answer is not None:
-            self.refused(answer)
-        return answer
+        return turned_down(method, path, message.head, self._tally.in_flight, self.limits)
 
     async def serve(self, message: Message, open_stream: OpenStream) -> Answer | None:
         """The answer, or None when it was streamed."""

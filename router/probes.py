@@ -126,7 +126,7 @@ class Monitor:
             case Finding.UNTESTABLE:
                 self._fleet.observe(shard, Event.UNTESTABLE, "probe: no way to ask for a generation")
             case Finding.REFUSED:
-                self._fleet.probe_refused(shard, started)
+                self._fleet.probe_refused(shard, started, gone=good is Event.ANSWERS)
             case Finding.UNANSWERED:
                 self._fleet.probe_unanswered(shard, started)
 

@@ -6,6 +6,7 @@ one event loop.
 
 import asyncio
 import errno
+import functools
 import ssl
 import time
 from collections import deque
@@ -19,6 +20,12 @@ IDLE_S = 3.0
 OWN_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.ENOMEM})
 
 
+@functools.cache
+def tls_context() -> ssl.SSLContext:
+    """The one context for all backends; making one takes milliseconds."""
+    return ssl.create_default_context()
+
+
 class Pool:
     """The connections to one backend. Close it when the backend is gone for good."""
 
@@ -30,7 +37,7 @@ class Pool:
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
-        self._tls = ssl.create_default_context() if endpoint.tls else None
+        self._tls = tls_context() if endpoint.tls else None
 
     async def exchange(self, head: bytes, body: bytes, deadline: float, *, fresh: bool = False) -> Response:
         """One attempt. `deadline` is on time.monotonic(); `fresh` refuses pooled connections. Raises AttemptError."""
@@ -97,7 +104,8 @@ class Pool:
                 )
         except TimeoutError:
             connection.abort()
-            raise AttemptError(Outcome.UNREACHABLE, "no connection within the connect timeout") from None
+            outcome = Outcome.UNREACHABLE if remaining > self._connect_timeout_s else Outcome.OUT_OF_TIME
+            raise AttemptError(outcome, "no connection in time") from None
         except (OSError, UnicodeError) as error:
             short = getattr(error, "errno", None) in OWN_SHORTAGES
             outcome = Outcome.EXHAUSTED if short else Outcome.UNREACHABLE

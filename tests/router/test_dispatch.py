@@ -88,6 +88,19 @@ def test_64_requests_cut_by_one_crash_are_one_strike_and_all_are_saved(kit):
     assert states == ["suspect", "healthy"]
 
 
+def test_a_shard_that_got_the_rest_of_a_budget_is_not_blamed_for_the_deadline(kit):
+    async def late_and_bad(exchange):
+        await asyncio.sleep(0.3)
+        exchange.reset()
+
+    async def story():
+        async with kit.Stage(kit.hang, late_and_bad, backend_timeout_s=0.4) as stage:
+            reply = await stage.ask()
+            return reply.reason, stage.states()
+
+    assert asyncio.run(story()) == ("out_of_time", ["healthy", "suspect"])
+
+
 def test_a_busy_shard_serves_again_the_moment_it_can(kit):
     async def busy_twenty_times(exchange):
         exchange.send(kit.answer(503, b"") if exchange.number <= 20 else kit.answer())

@@ -3,7 +3,7 @@
 import pytest
 
 from gymproof.router.answers import Statuses, failure_answer
-from gymproof.router.failures import VERDICTS, Blame, Outcome, Reply, Retry, may_go_on
+from gymproof.router.failures import VERDICTS, Blame, Outcome, Reply, Retry, fair, may_go_on
 
 WITH_STATUS = [o for o in Outcome if VERDICTS[o].reply in {Reply.TRY_AGAIN, Reply.NO_SHARD, Reply.GIVE_UP}]
 
@@ -46,6 +46,18 @@ def test_a_deadline_ends_the_request():
 )
 def test_another_shard_is_tried_within_the_budget_and_the_attempts(outcome, delivered, remaining_s, goes_on):
     assert may_go_on(outcome, delivered=delivered, max_attempts=2, remaining_s=remaining_s) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("outcome", "had_s", "fair_outcome"),
+    [
+        (Outcome.HUNG, 10.0, Outcome.HUNG),
+        (Outcome.HUNG, 4.0, Outcome.OUT_OF_TIME),
+        (Outcome.BROKE, 4.0, Outcome.BROKE),
+    ],
+)
+def test_a_deadline_is_not_held_against_a_shard_that_got_the_rest_of_a_budget(outcome, had_s, fair_outcome):
+    assert fair(outcome, had_s=had_s, budget_s=10.0) is fair_outcome
 
 
 @pytest.mark.parametrize("outcome", WITH_STATUS)

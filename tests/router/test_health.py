@@ -136,6 +136,25 @@ def test_without_health_every_member_serves_whatever_happens():
     assert shard.state is State.HEALTHY
 
 
+def test_what_a_controller_withholds_comes_back_by_the_controller_only():
+    shard = record()
+    shard.observe(Event.WITHHELD, 1.0)
+    for event in (*PROBE_EVENTS, Event.REFITTED, *PROBE_EVENTS):
+        shard.observe(event, 2.0)
+
+    assert not shard.serving
+    shard.observe(Event.VOUCHED, 3.0)
+    assert shard.state is State.HEALTHY
+
+
+def test_who_was_withheld_and_removed_may_join_again():
+    shard = record()
+    for event in (Event.WITHHELD, Event.REMOVED, Event.JOINED):
+        shard.observe(event, 1.0)
+
+    assert shard.state is State.SUSPECT
+
+
 class Ledger(RuleBasedStateMachine):
     """Any sequence of evidence, on a clock that only goes forward."""
 

@@ -41,6 +41,7 @@ def talk(kit, data, *, pieces=(), pause_s=0.02, **settings):
         (b"POST /pause HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 404, "not_found"),
         (b"POST /tokenize HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413, "body_too_large"),
     ],
+    ids=lambda value: f"{value[:24]!r} {len(value)}" if isinstance(value, bytes) else None,
 )
 def test_what_the_router_turns_down_gets_json_that_says_why(kit, data, status, reason):
     reply, delivered = talk(kit, data, max_body_mib=1)
