@@ -75,9 +75,12 @@ async def open_gym_client(
     """The real client for the running loop; its connection pool closes with the context.
 
     `sleep_s` replaces the half second between its tries, for measuring. What it prints goes to
-    `on_print`, or nowhere. One client at a time in a process: Gym's pool is a global.
+    `on_print`, or nowhere. One client at a time in a process, since Gym's pool is a global:
+    a second one raises RuntimeError.
     """
     openai_utils, server_utils = _import_gym()
+    if server_utils.is_global_aiohttp_client_setup():
+        raise RuntimeError("a NeMo-Gym client is open in this process already: share it, or close it first")
     with (
         _no_complaints(),
         _quiet(openai_utils, server_utils, on_print),

@@ -46,7 +46,7 @@ class Layered:
 
     def names(self, block: str) -> list[str]:
         """The keys of a block (its indices, for a list), nothing resolved; "" is the whole configuration."""
-        node = OmegaConf.select(self.merged, block, throw_on_missing=False) if block else self.merged
+        node = OmegaConf.select(self.merged, block, throw_on_resolution_failure=False) if block else self.merged
         if isinstance(node, ListConfig):
             return [str(index) for index in range(len(node))]
         return [str(name) for name in node] if isinstance(node, DictConfig) else []
@@ -85,7 +85,7 @@ def load_layers(
     """
     if isinstance(path_or_mapping, Mapping):
         layered = Layered(source)
-        _merge(layered, layered.source, OmegaConf.create(dict(path_or_mapping)))
+        _merge(layered, layered.source, _created(source, path_or_mapping))
     else:
         path = Path(path_or_mapping)
         layered = Layered(str(path))
@@ -107,6 +107,13 @@ def _chain(path: Path, children: tuple[Path, ...]) -> Iterator[tuple[str, DictCo
     for name in names:
         yield from _chain(path.parent / str(name), (*children, resolved))
     yield str(path), layer
+
+
+def _created(source: str, mapping: Mapping[str, Any]) -> DictConfig:
+    try:
+        return OmegaConf.create(dict(mapping))
+    except OmegaConfBaseException as error:
+        raise cannot_tell(source, "mapping", "", f"cannot be read: {_first_line(error)}") from error
 
 
 def _read(path: Path, children: tuple[Path, ...]) -> DictConfig:
@@ -160,7 +167,7 @@ def _apply(layered: Layered, override: str) -> None:
 def _update(layered: Layered, source: str, key: str, value: Any) -> None:
     try:
         OmegaConf.update(layered.merged, key, value, merge=True, force_add=True)
-    except (OmegaConfBaseException, ValueError) as error:
+    except (OmegaConfBaseException, ValueError, TypeError, AttributeError, AssertionError) as error:
         raise cannot_tell(source, key, value, f"does not apply: {_first_line(error)}") from error
     layered.layers.append((source, _dict(OmegaConf.from_dotlist([f"{key}=set"]))))
 

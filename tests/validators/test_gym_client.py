@@ -54,6 +54,16 @@ def test_the_client_opens_again_on_another_loop():
 
 
 @gym
+def test_a_second_client_is_refused_while_the_first_is_open():
+    async def scenario():
+        async with open_gym_client(), open_gym_client():
+            pass
+
+    with pytest.raises(RuntimeError, match="open in this process already"):
+        asyncio.run(scenario())
+
+
+@gym
 def test_what_the_client_prints_goes_where_it_is_told(capsys):
     printed = []
 
