@@ -16,7 +16,7 @@ from .guard import Guard
 from .history import Served
 from .ports import PortLease
 from .processes import ProcessGroup
-from .sim.log import LogReader
+from .served import LogReader
 
 ProcessName = Literal["server", "engine", "group"]
 ENGINE = "VLLM::EngineCore"

@@ -14,12 +14,12 @@ from contextlib import aclosing, suppress
 
 import orjson
 
+from ..shard_log import GENERATION_PATHS, ShardLog
 from . import metrics
 from .answers import DONE, ENGINE_DEAD, SHUTTING_DOWN, Answer, error_body, error_event
 from .engine import fork_engine
 from .engine_client import EngineClient, EngineDeadError
 from .http import Exchange, Handler, Request, Server
-from .log import GENERATION_PATHS, ShardLog
 from .requests import Problem, RequestError, chat_prompt, check_model, parse_generation, parse_json, text_prompt
 from .settings import VERSION, Settings
 from .tokens import decode

@@ -1,7 +1,8 @@
 import hashlib
 
 from gymproof.chaos.history import Delivery
-from gymproof.chaos.sim.log import LogReader, ShardLog, read_served
+from gymproof.chaos.served import LogReader, read_served
+from gymproof.chaos.shard_log import ShardLog
 from gymproof.chaos.tags import tag
 
 CHAT = "/v1/chat/completions"

@@ -1,0 +1,62 @@
+"""What a shard writes down about the POSTs it got. `served.py` reads it.
+
+One JSON object a line, written at once, so that SIGKILL loses nothing; one file over all restarts of a shard. Times
+are `time.monotonic()` seconds. Probes (GET) are not written: they are no work.
+
+    {"event": "start", "t": 1.0, "pid": 4242}
+    {"event": "request", "t": 1.1, "id": "9f3c-1", "call": "r0.t1", "path": "/v1/responses", "sha256": "", "bytes": 9}
+    {"event": "response", "t": 1.2, "id": "9f3c-1", "status": 200, "sha256": "", "bytes": 812}
+    {"event": "disconnect", "t": 1.2, "id": "9f3c-2"}
+
+It is used inside real vLLM too, whose environment has nothing of ours: standard library and `tags.py` only.
+"""
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from .tags import call_of
+
+GENERATION_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+
+
+class ShardLog:
+    """The writing end; without a path it writes nowhere."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._life = os.urandom(4).hex()  # ids are unique over all lives of the shard
+        self._count = 0
+        self._write({"event": "start", "t": time.monotonic(), "pid": os.getpid()})
+
+    def request(self, path: str, body: bytes) -> str:
+        """Note a whole request; the id for what becomes of it."""
+        self._count += 1
+        request = f"{self._life}-{self._count}"
+        self._write(
+            {
+                "event": "request",
+                "t": time.monotonic(),
+                "id": request,
+                "call": call_of(body),
+                "path": path,
+                "sha256": hashlib.sha256(body).hexdigest(),
+                "bytes": len(body),
+            }
+        )
+        return request
+
+    def response(self, request: str, status: int, sha256: str, size: int) -> None:
+        """Note an answer just before its last bytes go out: a client never has an answer that the log lacks."""
+        event = {"event": "response", "t": time.monotonic(), "id": request, "status": status}
+        self._write({**event, "sha256": sha256, "bytes": size})
+
+    def disconnect(self, request: str) -> None:
+        """Note that the peer closed its connection first."""
+        self._write({"event": "disconnect", "t": time.monotonic(), "id": request})
+
+    def _write(self, event: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps(event).encode() + b"\n")
