@@ -1,6 +1,7 @@
 """Shards that had no fault feel nothing of it: same process, healthy, at work, and their work is not thrown away."""
 
 from collections.abc import Iterator
+from http import HTTPStatus
 
 from ..history import Delivery, Ending, History
 from .base import Verdict, passed, unknown, unless
@@ -29,14 +30,17 @@ def _disturbed(history: History) -> Iterator[str]:
 
 
 def _idle(history: History) -> Iterator[str]:
-    """Faults on shards during which calls came in, and no shard without a fault got any."""
+    """Faults on shards during which calls failed, and no shard without a fault got any."""
     healthy = faultless(history)
     for window in history.faults:
-        asked = any(attempt.call and overlaps(window, attempt.started, attempt.ended) for attempt in history.attempts)
+        failed = any(
+            attempt.call and attempt.status != HTTPStatus.OK and overlaps(window, attempt.started, attempt.ended)
+            for attempt in history.attempts
+        )
         served = any(
             one.shard in healthy and one.call and overlaps(window, one.started, one.ended) for one in history.served
         )
-        if window.shards and asked and not served:
+        if window.shards and failed and not served:
             yield f"nothing was served by shards {sorted(healthy)} during {window.kind}"
 
 

@@ -184,8 +184,11 @@ def test_a_shard_without_a_fault_stays_as_it_was():
 
 
 def test_healthy_shards_work_on_during_the_fault():
-    assert untouched(served(at=1.12, shard=2)).status is PASS
-    assert "nothing was served by shards [0, 2] during kill" in untouched(served(at=1.12, shard=1)).why
+    lost = attempt("r1.t0", at=1.2, status=500)
+
+    assert untouched(lost, served(at=1.12, shard=2)).status is PASS
+    assert untouched(served(at=1.12, shard=1)).status is PASS
+    assert "nothing was served by shards [0, 2] during kill" in untouched(lost, served(at=1.12, shard=1)).why
 
 
 def test_a_healthy_shards_work_is_not_thrown_away_while_its_client_waits():
