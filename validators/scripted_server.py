@@ -11,7 +11,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from .script import Address, Case, End, Pause, Reads, Redirect, Send, Step, always
 from .wire import OK, answer
@@ -186,25 +186,26 @@ async def _other_origin(case: Case) -> AsyncIterator[int]:
 async def _listening(
     sock: socket.socket, case: Case, stage: Stage, dead: int = 0, other: int = 0
 ) -> AsyncIterator[int]:
-    connections: set[asyncio.StreamWriter] = set()
+    handlers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.add(writer)
-        try:
+        task = asyncio.current_task()
+        handlers[cast("asyncio.Task[None]", task)] = writer
+        # The client leaving ends a connection as well as any script does, and so does the end of the
+        # stage; nobody awaits this task, so a cancellation has nowhere to go.
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
             await _Connection(case, stage, reader, writer, {"dead": dead, "other": other}).run()
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client left, which ends a connection as well as any script does
-        finally:
-            writer.close()
-            connections.discard(writer)
+        writer.close()
 
     server = await asyncio.start_server(serve, sock=sock, limit=_HEAD_LIMIT, backlog=1024)
     try:
         yield sock.getsockname()[1]
     finally:
         server.close()
-        for writer in list(connections):
+        for task, writer in handlers.items():
+            task.cancel()
             writer.transport.abort()
+        await asyncio.gather(*handlers, return_exceptions=True)
         await server.wait_closed()
 
 
