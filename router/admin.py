@@ -57,7 +57,7 @@ def describe(shard: Shard) -> dict[str, Any]:
         "state": shard.record.state.value,
         "strikes": len(shard.record.strikes),
         "in_flight": shard.in_flight,
-        "connections": shard.pool.open_connections,
+        "connections": shard.pool.connections,
     }
 
 

@@ -17,7 +17,7 @@ from .client_connection import CONTINUE
 from .failures import ClientGoneError
 from .intake import body_too_large, malformed
 from .listener import Listener
-from .request_reader import Message
+from .wire import Message
 
 ONE_MIB = 1 << 20
 

@@ -13,7 +13,7 @@ from .calls import OpenStream
 from .events import LOG
 from .failures import ClientGoneError
 from .intake import ListenerLimits, internal_error, too_slow
-from .request_reader import Message, RequestReader
+from .wire import Message, RequestReader
 
 # How long the rest of a body that was turned down is read and thrown away, so that its sender sees the answer.
 LINGER_S = 5.0

@@ -10,7 +10,7 @@ from .client_connection import ClientConnection
 from .dispatch import Dispatcher
 from .intake import ListenerLimits, turned_down
 from .metrics import Tally
-from .request_reader import Message
+from .wire import Message
 
 BACKLOG = 4096
 

@@ -69,7 +69,7 @@ class RouterCollector(Collector):
             for outcome, count in shard.outcomes.items():
                 attempts.add_metric([shard.url, outcome.name.lower()], count)
             load.add_metric([shard.url], shard.in_flight)
-            sockets.add_metric([shard.url], shard.pool.open_connections)
+            sockets.add_metric([shard.url], shard.pool.connections)
             strikes.add_metric([shard.url], len(shard.record.strikes))
             for state in State:
                 states.add_metric([shard.url, state.value], float(shard.record.state is state))

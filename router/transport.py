@@ -47,7 +47,7 @@ class Pool:
         return await connection.exchange(head, body, deadline)
 
     @property
-    def open_connections(self) -> int:
+    def connections(self) -> int:
         """Connections to the backend right now."""
         return len(self._open)
 

@@ -43,7 +43,7 @@ def failure_of(kit, script, *, warm=0, timeout_s=5.0, max_body=1 << 20, body=b""
             pool.close()
             await asyncio.sleep(0.01)
             await backend.stop()
-        assert pool.open_connections == 0
+        assert pool.connections == 0
         return caught.value
 
     return asyncio.run(story())
@@ -215,7 +215,7 @@ def test_a_cancelled_attempt_closes_its_connection(kit):
             await asyncio.gather(task, return_exceptions=True)
             while not backend.abandoned:  # noqa: ASYNC110  bounded
                 await asyncio.sleep(0.005)
-        assert pool.open_connections == 0
+        assert pool.connections == 0
         await backend.stop()
 
     asyncio.run(story())
