@@ -34,7 +34,7 @@ SCENARIO = """
 title = "A bad router meets a fleet that is {name}"
 why = "A suite that passes it proves nothing."
 scopes = ["{scope}"]
-limits = {{ deadline_s = 1.0, grace_s = 0.5, cancel_within_s = 0.5, recover_within_s = 3.0 }}
+limits = {{ deadline_s = 1.0, grace_s = 0.5, cancel_within_s = 0.5, recover_within_s = 5.0 }}
 [[fault]]
 {fault}
 """
@@ -54,7 +54,7 @@ BAD_ROUTERS = {
     "answers_late": Exposed("all", "wedged", "within_deadline"),
     "answers_twice": Exposed("one", "cut", "answered_exactly_once"),
     "closes_unanswered": Exposed("one", "cut", "answered_exactly_once"),
-    "drops_everyone": Exposed("one", "killed", "fleet_untouched"),
+    "drops_everyone": Exposed("one", "busy", "fleet_untouched"),
     "ejects_on_400s": Exposed("one", "asked nonsense", "no_rollout_lost"),
     "ejects_on_hang_ups": Exposed("one", "hung up on", "no_rollout_lost"),
     "forgets_to_cancel": Exposed("one", "hung up on", "upstream_cancelled"),

@@ -23,8 +23,8 @@ class DropsEveryone(Router):
         await asyncio.sleep(self.deadline_s / 3)
         raise Failed("all connections were dropped", blame=False)
 
-    def eject(self, shard):
-        super().eject(shard)
+    def on_failure(self, shard, failure):
+        super().on_failure(shard, failure)
         self.alarm.set()
         self.alarm = asyncio.Event()
 

@@ -6,5 +6,8 @@ from base import Router, main
 class TriesEveryone(Router):
     max_attempts = 1000
 
+    def pick(self, tried):
+        return next((shard for shard in self.shards if shard not in tried), None)
+
 
 main(TriesEveryone)
