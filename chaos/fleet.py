@@ -5,22 +5,32 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 from .faults.base import ShardProcess
 from .guard import Guard
 from .history import Served
 from .ports import PortLease
-from .processes import ProcessGroup
+from .processes import Group, ProcessGroup
 from .served import LogReader
+from .tags import tag
 
 ProcessName = Literal["server", "engine", "group"]
 ENGINE = "VLLM::EngineCore"
 _POLL_S = 0.02
+_GENERATES_WITHIN_S = 2.0
+_READY = "ready"  # the call by which the harness asks whether a shard generates
+_BODY = b'{"messages":[{"role":"user","content":"%b"}],"max_tokens":1}' % tag(_READY).encode()
+_QUESTION = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: shard\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+)
 
 
 class ShardStartError(RuntimeError):
@@ -57,25 +67,27 @@ class Fleet(Protocol):
         """What every shard was asked so far."""
 
 
-class SimShard:
-    """One simulated vLLM on a leased port, which it keeps over restarts."""
+class LocalShard:
+    """A shard on a leased port of this machine, which it keeps over restarts. `launch(log, output)` starts it once."""
 
-    def __init__(self, index: int, port: int, folder: Path, options: Sequence[str], guard: Guard) -> None:
+    def __init__(
+        self, index: int, port: int, folder: Path, launch: Callable[[Path, Path], Group], start_within_s: float
+    ) -> None:
         self.index = index
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.log = folder / f"shard-{index}.jsonl"
         self.generation = 0
         self._output = folder / f"shard-{index}.out"
-        self._options = options
-        self._guard = guard
+        self._launch = launch
+        self._start_within_s = start_within_s
         self._reader = LogReader(self.log, index)
-        self._group: ProcessGroup | None = None
+        self._group: Group | None = None
         self._doomed = False  # it was sent a signal that ends it, be it at once or in a second
 
     def served(self) -> list[Served]:
-        """What this shard was asked so far."""
-        return self._reader.served()
+        """What this shard was asked so far, but for the harness's own question."""
+        return [served for served in self._reader.served() if served.call != _READY]
 
     def in_flight(self) -> int:
         """Generations begun and not ended, as its log says; none once it is dead."""
@@ -110,15 +122,17 @@ class SimShard:
             os.kill(engine, signum)
 
     async def ensure_ready(self, within_s: float) -> None:
-        """Resume it if it is stopped, start it again on its port if it is dead, and wait until it serves.
+        """Resume it if it is stopped, start it again on its port if it is dead, and wait until it generates.
 
-        Raises ShardStartError when it ends, or does not serve within `within_s` seconds.
+        Raises ShardStartError when it ends, or does not generate within `within_s` seconds; one that has to be started
+        may take as long as its kind does.
         """
-        last = time.monotonic() + within_s
         if self._doomed or not self.alive():
             self._start()
+            within_s = max(within_s, self._start_within_s)
+        last = time.monotonic() + within_s
         self.signal("group", signal.SIGCONT)
-        while not await self._serves():
+        while not await generates(self.port, within_s=_GENERATES_WITHIN_S):
             group = self._group
             if group is None or group.exit_code() is not None:
                 raise ShardStartError(f"shard {self.index} ended while starting:\n{group and group.tail()}")
@@ -128,23 +142,9 @@ class SimShard:
 
     def _start(self) -> None:
         self.close()
-        argv = [sys.executable, "-m", "gymproof.chaos.sim", "--port", str(self.port), "--log", str(self.log)]
-        self._group = ProcessGroup([*argv, *self._options], guard=self._guard, output=self._output)
+        self._group = self._launch(self.log, self._output)
         self._doomed = False
         self.generation += 1
-
-    async def _serves(self) -> bool:
-        """Whether the API server answers and its engine does: `/health` alone is 200 while the engine is stopped."""
-        try:
-            async with asyncio.timeout(1.0):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                try:
-                    writer.write(b"GET /is_paused HTTP/1.1\r\nHost: shard\r\nConnection: close\r\n\r\n")
-                    return (await reader.readline()).split()[1:2] == [b"200"]
-                finally:
-                    writer.close()
-        except (OSError, TimeoutError):
-            return False
 
     def close(self) -> None:
         """Kill it and everything it has started."""
@@ -153,43 +153,51 @@ class SimShard:
             self._group = None
 
 
-class SimFleet:
-    """Simulated shards, started together; `folder` gets their logs and their output.
+async def generates(port: int, *, within_s: float) -> bool:
+    """Whether a shard gives one token: `/health`, and most else, is 200 while the engine is stopped."""
+    try:
+        async with asyncio.timeout(within_s):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(_QUESTION)
+                return (await reader.readline()).split()[1:2] == [b"200"]
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError):
+        return False
 
-    Shards of one fleet share the seed, as replicas share weights: they answer one prompt with the same tokens.
-    `token_ms` is what a decoding step takes; `shutdown_timeout_s` is how long a shard lets requests finish after
-    SIGTERM, and 0, as in vLLM, cuts them.
+
+class LocalFleet(ABC):
+    """Shards of one kind on this machine, started together; `folder` gets their logs and their output.
+
+    `pace` is how many times the seconds that the simulated fleet needs for a thing this kind may need.
     """
 
-    def __init__(
-        self,
-        shards: int = 3,
-        *,
-        folder: Path,
-        seed: int = 0,
-        model: str = "tiny",
-        token_ms: float = 5.0,
-        max_model_len: int = 4096,
-        shutdown_timeout_s: float = 0.0,
-        ready_within_s: float = 20.0,
-    ) -> None:
+    pace: ClassVar[float] = 1.0
+
+    def __init__(self, shards: int, *, folder: Path, ready_within_s: float) -> None:
         self._count = shards
         self._folder = folder
         self._ready_within_s = ready_within_s
-        self._options = (
-            *("--seed", str(seed), "--model", model, "--token-ms", str(token_ms)),
-            *("--max-model-len", str(max_model_len), "--shutdown-timeout-s", str(shutdown_timeout_s), "--dev"),
-        )
         self._stack = ExitStack()
-        self.shards: list[SimShard] = []
+        self.shards: list[LocalShard] = []
+
+    async def prepare(self, stack: ExitStack, guard: Guard) -> None:  # noqa: B027 - most kinds need nothing
+        """Start what all shards need; `stack` ends it after them."""
+
+    @abstractmethod
+    def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:
+        """Start shard `index` on `port`; returns at once."""
 
     async def __aenter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             guard = self._stack.enter_context(Guard())
+            await self.prepare(self._stack, guard)
             for index in range(self._count):
                 lease = self._stack.enter_context(PortLease())
-                shard = SimShard(index, lease.port, self._folder, self._options, guard)
+                launch = partial(self.launch, index, lease.port, guard)
+                shard = LocalShard(index, lease.port, self._folder, launch, self._ready_within_s)
                 self._stack.callback(shard.close)
                 self.shards.append(shard)
             async with asyncio.TaskGroup() as starts:
@@ -211,3 +219,35 @@ class SimFleet:
     def served(self) -> list[Served]:
         """What every shard was asked so far."""
         return [served for shard in self.shards for served in shard.served()]
+
+
+class SimFleet(LocalFleet):
+    """Simulated shards.
+
+    Shards of one fleet share the seed, as replicas share weights: they answer one prompt with the same tokens.
+    `token_ms` is what a decoding step takes; `shutdown_timeout_s` is how long a shard lets requests finish after
+    SIGTERM, and 0, as in vLLM, cuts them.
+    """
+
+    def __init__(
+        self,
+        shards: int = 3,
+        *,
+        folder: Path,
+        seed: int = 0,
+        model: str = "tiny",
+        token_ms: float = 5.0,
+        max_model_len: int = 4096,
+        shutdown_timeout_s: float = 0.0,
+        ready_within_s: float = 20.0,
+    ) -> None:
+        super().__init__(shards, folder=folder, ready_within_s=ready_within_s)
+        self._options = (
+            *("--seed", str(seed), "--model", model, "--token-ms", str(token_ms)),
+            *("--max-model-len", str(max_model_len), "--shutdown-timeout-s", str(shutdown_timeout_s), "--dev"),
+        )
+
+    def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:  # noqa: ARG002 - all alike
+        """Start one simulated shard."""
+        argv = [sys.executable, "-m", "gymproof.chaos.sim", "--port", str(port), "--log", str(log)]
+        return ProcessGroup([*argv, *self._options], guard=guard, output=output)

@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,30 +17,32 @@ _GONE_WITHIN_S = 10.0
 _TAIL_LINES = 20
 
 
-class ProcessGroup:
-    """One started program and everything it starts. Its output goes to a file, appended over restarts.
+class Group(ABC):
+    """A process group that the harness has started, by itself or through a program of its own.
 
-    `close` kills the whole group, orphans included, and reaps it; whoever makes a `ProcessGroup` calls it in `finally`.
+    `close` kills the whole group, orphans included; whoever makes a `Group` calls it in `finally`. The group's output
+    goes to a file, appended over restarts.
     """
 
-    def __init__(self, argv: Sequence[str], *, guard: Guard, output: Path) -> None:
+    def __init__(self, pid: int, *, guard: Guard, output: Path, started_at: int) -> None:
+        self.pid = pid
         self._guard = guard
         self._output = output
-        with output.open("ab") as file:
-            self._started_at = file.tell()
-            self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-            )
-        self.pid = self._process.pid
-        guard.watch(self.pid)
+        self._started_at = started_at  # where in the output this start of it begins
+        guard.watch(pid)
 
+    @abstractmethod
     def exit_code(self) -> int | None:
         """How the leader ended (negative: by that signal), None while it lives."""
-        return self._process.poll()
+
+    @abstractmethod
+    def reap(self, within_s: float) -> None:
+        """Wait for the leader, which was killed. Raises TimeoutError or subprocess.TimeoutExpired."""
 
     def signal(self, signum: int) -> None:
         """Send a signal to the leader, if it still lives."""
-        self._process.send_signal(signum)
+        if self.exit_code() is None:
+            os.kill(self.pid, signum)
 
     def signal_group(self, signum: int) -> None:
         """Send a signal to every process of the group."""
@@ -63,13 +66,35 @@ class ProcessGroup:
         It does not await, so that a cancelled harness cannot leave it half-way.
         """
         self.signal_group(signal.SIGKILL)
-        self._process.wait(_GONE_WITHIN_S)
+        self.reap(_GONE_WITHIN_S)
         last = time.monotonic() + _GONE_WITHIN_S
         while left := members(self.pid):
             if time.monotonic() > last:
                 raise TimeoutError(f"processes {left} of group {self.pid} do not die, {_GONE_WITHIN_S} s after SIGKILL")
             time.sleep(0.002)
         self._guard.forget(self.pid)
+
+
+class ProcessGroup(Group):
+    """A started program and everything that it starts; `env` is the whole environment, None the harness's own."""
+
+    def __init__(
+        self, argv: Sequence[str], *, guard: Guard, output: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        with output.open("ab") as file:
+            started_at = file.tell()
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, env=env
+            )
+        super().__init__(self._process.pid, guard=guard, output=output, started_at=started_at)
+
+    def exit_code(self) -> int | None:
+        """How the leader ended (negative: by that signal), None while it lives."""
+        return self._process.poll()
+
+    def reap(self, within_s: float) -> None:
+        """Wait for the leader, which was killed. Raises subprocess.TimeoutExpired."""
+        self._process.wait(within_s)
 
 
 def members(group: int) -> list[int]:
