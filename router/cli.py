@@ -106,7 +106,7 @@ async def run_until_signal(router: Router, listener: Any, admin: Any) -> None:
 def _announce(router: Router, listener: Any, admin: Any) -> None:
     host, port = listener.getsockname()[:2]
     fields = {"url": f"http://{host}:{port}/v1", **router.config.model_dump(mode="json")}
-    fields["port"] = port
+    fields |= {"port": port, "max_in_flight": router.listener.limits.max_in_flight}
     if admin is not None:
         fields["admin_port"] = admin.getsockname()[1]
     LOG.info("serving", extra={"fields": fields})

@@ -5,6 +5,7 @@ call is cancelled at once, and with it the upstream.
 """
 
 import asyncio
+import time
 from http import HTTPStatus
 from typing import Protocol, cast
 
@@ -227,7 +228,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _look(self) -> None:
         """Looked at once in `client_idle_s` or so: whether anybody is there."""
-        idle_s = self._host.limits.client_idle_s
+        idle_s, partial = self._host.limits.client_idle_s, self._reader.partial
         quiet = self._loop.time() - self._active
         unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
         stuck, self._unsent = unsent > 0 and unsent == self._unsent, unsent
@@ -235,6 +236,8 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
         elif self._task is None and not unsent and quiet >= idle_s:
             self._dismiss()
+        elif partial is not None and time.monotonic() - partial.begun > self._host.limits.deadline_s:
+            self._dismiss()  # it trickles
         self._timer = self._loop.call_later(idle_s if quiet >= idle_s else idle_s - quiet, self._look)
 
     def _dismiss(self) -> None:

@@ -134,6 +134,7 @@ class GenerationRouterImpl:
         """Stop serving and join the thread. With `drain`, requests in flight get their answers first."""
         thread, loop, stop = self._thread, self._loop, self._stop
         if thread is None or loop is None or stop is None:
+            self._router.journal.close()
             return
         self._drain_on_stop = drain
         loop.call_soon_threadsafe(stop.set)

@@ -132,9 +132,22 @@ class ResponseReader:
 class Message:
     """One request. `refused` is the router's own answer to it, if it has one."""
 
-    __slots__ = ("_parts", "head", "http_1_0", "keep_alive", "method", "refused", "size", "started", "target", "whole")
+    __slots__ = (
+        "_parts",
+        "begun",
+        "head",
+        "http_1_0",
+        "keep_alive",
+        "method",
+        "refused",
+        "size",
+        "started",
+        "target",
+        "whole",
+    )
 
     def __init__(self) -> None:
+        self.begun = time.monotonic()
         self.method = b""
         self.target = b""
         self.head = HeadFilter()

@@ -153,6 +153,22 @@ def test_a_request_that_stops_coming_gets_a_408(kit, data):
     assert delivered == []
 
 
+def test_a_request_that_trickles_gets_a_408_at_the_deadline(kit):
+    async def story():
+        async with kit.Stage(kit.serve, client_idle_s=0.2, backend_timeout_s=0.3) as stage:
+            client = await stage.client()
+            client.writer.write(b"POST /tokenize HTTP/1.1\r\nContent-Length: 100\r\n\r\n")
+            answer = asyncio.create_task(client.receive())
+            while not answer.done():
+                client.writer.write(b"x")
+                await asyncio.sleep(0.02)
+            return answer.result(), len(stage.backends[0].exchanges)
+
+    reply, delivered = asyncio.run(story())
+
+    assert (reply.status, reply.reason, delivered) == (408, "slow_client", 0)
+
+
 def test_an_idle_connection_is_closed_after_a_while_and_not_before(kit):
     async def story():
         async with kit.Stage(kit.serve, client_idle_s=0.3) as stage:
