@@ -30,8 +30,12 @@ DEFAULTS: Mapping[str, Any] = {
     ROLLOUT_TIMEOUT: None,
 }
 
-# Old name -> new one. NeMo-RL refuses to start on these, and versions before the rename read only the old.
+# Old name -> new one. NeMo-RL refuses to start on these, and versions before the rename read only the old. The blocks
+# at the top level are where people put them by mistake.
 RENAMED: Mapping[str, str] = {
+    "generation_router": ROUTER,
+    "generation_fleet_health": "async_rl.generation_fleet_health",
+    "rollout_failure": "async_rl.rollout_failure",
     "async_rl.policy_router": ROUTER,
     "async_rl.fleet_health": "async_rl.generation_fleet_health",
     "async_rl.watchdog": "async_rl.stall_watchdog",
@@ -78,7 +82,7 @@ def renamed_keys(config: Layered, _contract: Contract) -> Iterator[Finding]:
     """Keys under a name that NeMo-RL gave up, and keys that are one slip away from a known one."""
     for old, new in RENAMED.items():
         if config.has(old) and config.get(old) is not None:
-            yield _finding(config, Verdict.UNSAFE, old, "renamed; NeMo-RL does not read it under this name", f"{new}.")
+            yield _finding(config, Verdict.UNSAFE, old, "NeMo-RL does not read it under this name", f"{new}.")
     for block, known in _KNOWN_BLOCKS.items():
         for name in config.names(block):
             key = f"{block}.{name}"

@@ -82,7 +82,7 @@ def test_one_wrong_value_is_refused_with_its_key_value_and_place(override, words
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
 def test_a_renamed_key_is_refused_and_its_new_name_given(old, new):
-    with pytest.raises(UnsafeForGymError, match="renamed") as refused:
+    with pytest.raises(UnsafeForGymError, match="does not read it under this name") as refused:
         validate_config(copy.deepcopy(SAFE), overrides=[f"++{old}=1"])
 
     assert old in str(refused.value)
