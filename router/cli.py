@@ -57,7 +57,11 @@ def serve(
 
     Options win over the file. Exit code 0 after a clean stop, 2 for bad input or a taken port.
     """
-    given = {key: value for key, value in locals().items() if value is not None and key != "config"}
+    run({key: value for key, value in locals().items() if value is not None and key != "config"}, config)
+
+
+def run(given: dict[str, Any], config: Path | None) -> None:
+    """Start from options and an optional file; ends with the process's exit code."""
     if "backend" in given:
         given["backends"] = tuple(given.pop("backend"))
     try:

@@ -111,7 +111,8 @@ class Dispatcher:
             if attempt.outcome is Outcome.UNREACHABLE:
                 # Nobody listens any more, so the first connection went down with its server, work and all.
                 attempt = Attempt(Outcome.BROKE, attempt.detail, Reached.WRITTEN, attempt.reused)
-            started = again
+            else:
+                started = again
         self._note(shard, call, attempt, started)
         return attempt
 
@@ -164,6 +165,7 @@ class Dispatcher:
     # Endings
 
     def _is_poison(self, call: Call) -> bool:
+        self._poison.expire(time.monotonic())
         victims = self._poison.victims(digest(call.target, call.body)) if call.body else {}
         proved = {shard.url: shard.record.proved_at for shard in self._fleet.shards}
         if not is_poison(victims, proved, self._limits.poison_after):
@@ -203,7 +205,8 @@ class Dispatcher:
         self._journal.write("attempt", fields)
 
     def _ended(self, call: Call, outcome: Outcome, answer: Answer | None) -> None:
-        status = None if answer is None else answer.status
+        streamed = call.upstream_status if VERDICTS[outcome].reply in {Reply.UPSTREAM, Reply.EVENT} else None
+        status = streamed if answer is None else answer.status
         elapsed = time.monotonic() - call.started
         self._tally.answered(status, VERDICTS[outcome].reason, elapsed)
         if self._journal.enabled:

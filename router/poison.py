@@ -54,7 +54,11 @@ class PoisonMemory:
         entry = self._entries.setdefault(key, Suspicion())
         entry.broke_at[url] = entry.last = now
         self._entries.move_to_end(key)
-        while len(self._entries) > REMEMBERED or self._oldest() < now - REMEMBER_S:
+        self.expire(now)
+
+    def expire(self, now: float) -> None:
+        """Forget what is too old, or too much."""
+        while self._entries and (len(self._entries) > REMEMBERED or self._oldest() < now - REMEMBER_S):
             self._entries.popitem(last=False)
 
     def forgive(self, key: bytes) -> None:

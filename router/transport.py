@@ -72,7 +72,7 @@ class Pool:
             self._sweeper = None
         self._idle.clear()
         for connection in list(self._open):
-            connection.abort()
+            connection.interrupt()
 
     def _reusable(self) -> Connection | None:
         oldest = time.monotonic() - IDLE_S

@@ -65,7 +65,8 @@ class BodyStream:
                 self._waiter = None
         chunk = self._chunks.popleft()
         self._held -= len(chunk)
-        self._connection.hold_back(paused=self._held > STREAM_HIGH_WATER)
+        if not self._ended:  # afterwards the connection may be somebody else's
+            self._connection.hold_back(paused=self._held > STREAM_HIGH_WATER)
         return chunk
 
     def drop(self) -> None:
@@ -140,6 +141,13 @@ class Connection(asyncio.Protocol):
         self._settle()
         if self._transport is not None:
             self._transport.abort()
+
+    def interrupt(self) -> None:
+        """Drop the connection although somebody may be waiting on it, who is told."""
+        if self._future is None:
+            self.abort()
+        else:
+            self._fail(Outcome.BROKE, "the router dropped the connection")
 
     def hold_back(self, *, paused: bool) -> None:
         """Stop or go on reading, so that a slow client does not fill the memory."""

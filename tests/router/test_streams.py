@@ -121,6 +121,30 @@ def test_a_client_that_leaves_a_stream_frees_the_shard(kit):
     assert asyncio.run(story()) == ["healthy"]
 
 
+def test_a_slow_reader_does_not_stop_the_next_request_on_the_upstream_connection(kit):
+    """The stream has ended upstream while megabytes of it still wait for the client."""
+    big = chunk(b"data: " + b"x" * 3_000_000 + b"\n\n")
+
+    async def flood_then_serve(exchange):
+        exchange.send(SSE + big + LAST if exchange.number == 1 else kit.answer())
+
+    async def story():
+        async with kit.Stage(flood_then_serve) as stage:
+            slow = await stage.client()
+            slow.writer.transport.pause_reading()
+            slow.send()
+            pool = stage.router.fleet.shards[0].pool
+            await stage.until(lambda: len(pool._idle) == 1, "the stream has ended upstream")
+            replies = [(await stage.ask()).status for _ in range(5)]
+            slow.writer.transport.resume_reading()
+            return replies, len((await slow.receive()).body), stage.backends[0].accepted
+
+    replies, length, _ = asyncio.run(story())
+
+    assert replies == [200] * 5
+    assert length == 3_000_008
+
+
 def test_a_client_that_does_not_read_its_stream_is_given_up(kit):
     async def flood(exchange):
         exchange.send(SSE)

@@ -201,6 +201,25 @@ def test_bytes_after_a_whole_answer_cost_the_connection_and_not_the_answer(kit):
     assert asyncio.run(story()) == [(kit.completion, False)] * 2
 
 
+def test_who_waits_on_a_connection_that_the_router_drops_is_told(kit):
+    async def story():
+        backend = kit.Backend(kit.hang)
+        await backend.start()
+        endpoint = parse_backend(backend.url)
+        pool = Pool(endpoint, connect_timeout_s=1.0, max_body=1)
+        task = asyncio.create_task(attempt(pool, endpoint))
+        async with asyncio.timeout(5):
+            while not backend.exchanges:  # noqa: ASYNC110  bounded
+                await asyncio.sleep(0.005)
+            pool.close()
+            with pytest.raises(AttemptError) as caught:
+                await task
+        await backend.stop()
+        return caught.value.outcome
+
+    assert asyncio.run(story()) is Outcome.BROKE
+
+
 def test_a_cancelled_attempt_closes_its_connection(kit):
     async def story():
         backend = kit.Backend(kit.hang)

@@ -249,6 +249,8 @@ def test_the_memory_of_failures_is_small_and_short():
     assert len(memory._entries) <= 256
     memory.broke(b"late", "a", now=1e6)
     assert list(memory._entries) == [b"late"]
+    memory.expire(2e6)
+    assert not memory
 
 
 # Open files
