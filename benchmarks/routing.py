@@ -24,6 +24,7 @@ from pathlib import Path
 
 import aiohttp
 import psutil
+from aiohttp import web
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -69,7 +70,7 @@ def main() -> None:
     for program, package in (("nginx", "nginx"), ("wrk", "wrk")):
         if shutil.which(program) is None:
             sys.exit(f"benchmarks/routing.py needs {program}: apt-get install {package}")
-    console = Console()
+    console = Console(width=110)
     with tempfile.TemporaryDirectory() as folder:
         samples = measure(Path(folder), options.rounds, options.seconds, options.connections)
         console.print(table(samples))
@@ -176,21 +177,20 @@ async def stress(folder: Path) -> Table:
     rows = Table("router", "1,500 x 1 s: wall s", "errors", "20 x 8 MiB: wall s", "errors ", title="Many and large")
     big = ANSWER.replace("a" * 1900, "a" * (8 << 20)).encode()
 
-    async def answer(request: aiohttp.web.Request) -> aiohttp.web.Response:
+    async def answer(request: web.Request) -> web.Response:
         await request.read()
         if request.path.endswith("/responses"):
-            return aiohttp.web.Response(body=big, content_type="application/json")
+            return web.Response(body=big, content_type="application/json")
         await asyncio.sleep(1.0)
-        return aiohttp.web.Response(body=ANSWER.encode(), content_type="application/json")
+        return web.Response(body=ANSWER.encode(), content_type="application/json")
 
-    app = aiohttp.web.Application()
+    app = web.Application()
     app.router.add_post("/v1/{path:.*}", answer)
     app.router.add_get("/{path:.*}", lambda _request: _ok())
-    runner = aiohttp.web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
-    await site.start()
-    backend = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]  # noqa: SLF001
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
+    backend = runner.addresses[0][1]
     try:
         for peer in PEERS[1:]:
             manager = start(peer, folder, backend)
@@ -206,8 +206,8 @@ async def stress(folder: Path) -> Table:
     return rows
 
 
-async def _ok() -> aiohttp.web.Response:
-    return aiohttp.web.json_response({})
+async def _ok() -> web.Response:
+    return web.json_response({})
 
 
 async def burst(url: str, count: int) -> tuple[float, int]:

@@ -5,7 +5,7 @@ all processes of one Linux machine share.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -116,6 +116,7 @@ class FaultWindow:
     healed: float | None
     acted: bool
     detail: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # as the scenario gave them, defaults included
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ async def _perform(session: Session, case: Case, folder: Path, report: Report) -
     began = time.monotonic()
     async with set_stage(session, case, folder) as stage:
         report("baseline")
-        await _rollouts(stage, "baseline", count=case.scenario.fleet.shards)
+        await _rollouts(stage, "baseline", count=stage.case.scenario.fleet.shards)
         report("load")
         await _load_under_faults(stage, report)
         report("recovery")
@@ -122,10 +122,19 @@ async def _strike(stage: Stage, plan: FaultPlan, began: float, load_ended: async
         await _until(load_ended, began + plan.at_s - time.monotonic())
     shards = stage.case.targets(plan)
     # A witness without routes sees nothing: a fault on the router or its clients says itself that it acted.
-    async with Witness([stage.routes[shard] for shard in shards], patience_s=_PATIENCE_S) as witness:
+    async with Witness([stage.routes[shard] for shard in shards], patience_s=_PATIENCE_S * stage.fleet.pace) as witness:
         missed = await _missed(stage, plan, shards, load_ended)
         report(f"fault: {plan.kind}")
-        window = FaultWindow(plan.kind, plan.fault.layer, shards, time.monotonic(), None, acted=False, detail=missed)
+        window = FaultWindow(
+            kind=plan.kind,
+            layer=plan.fault.layer,
+            shards=shards,
+            began=time.monotonic(),
+            healed=None,
+            acted=False,
+            detail=missed,
+            parameters=plan.fault.model_dump(mode="json"),
+        )
         try:
             acted, detail = await _harm(stage, plan.fault, shards, witness)
             window = replace(window, acted=acted and not missed, detail=missed or detail)

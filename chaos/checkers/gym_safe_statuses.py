@@ -77,7 +77,7 @@ def _given(history: History, attempt: Attempt, served: Sequence[Served]) -> bool
     return f"{attempt.status}".startswith("4") and any(
         window.layer == Layer.SCRIPT
         and window.kind == "status"
-        and f"status={attempt.status}" in window.detail
+        and window.parameters.get("status") == attempt.status
         and overlaps(window, attempt.started, attempt.ended)
         for window in history.faults
     )

@@ -37,7 +37,7 @@ def _deaf(history: History, attempt: Attempt, served: Served) -> bool:
 def _deafens(window: FaultWindow) -> bool:
     if window.layer == Layer.PROCESS:
         # The API server in front of a stopped engine still sees its connections close.
-        return not (window.kind == "stop" and "process='engine'" in window.detail)
+        return not (window.kind == "stop" and window.parameters.get("process") == "engine")
     return window.kind in _SILENT_LINKS
 
 

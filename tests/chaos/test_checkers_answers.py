@@ -84,7 +84,7 @@ def test_a_success_has_to_come_from_a_shard():
 
 
 def test_a_scripted_204_in_a_shards_place_is_no_excuse():
-    scripted = fault(1, kind="status", layer=Layer.SCRIPT, detail="status=204")
+    scripted = fault(1, kind="status", layer=Layer.SCRIPT, parameters={"status": 204})
     run = history(scripted, attempt(at=1.5, status=204), served(at=1.5, status=200))
 
     assert gym_safe_statuses.check(run).status is FAIL
@@ -110,7 +110,7 @@ def test_a_shards_own_4xx_is_passed_on(status):
 
 
 def test_a_scripted_4xx_is_as_good_as_a_shards_own():
-    scripted = fault(1, kind="status", layer=Layer.SCRIPT, detail="status=404")
+    scripted = fault(1, kind="status", layer=Layer.SCRIPT, parameters={"status": 404})
 
     assert gym_safe_statuses.check(history(scripted, attempt(at=1.5, status=404))).status is PASS
     assert gym_safe_statuses.check(history(scripted, attempt(at=5.0, status=404))).status is FAIL

@@ -99,7 +99,7 @@ def test_each_delivery_is_held_to_the_attempt_it_came_from():
     "deafening",
     [
         fault(0, kind="kill"),
-        fault(0, kind="stop", detail="process='server'"),
+        fault(0, kind="stop", parameters={"process": "server"}),
         fault(0, kind="black_hole", layer=Layer.SCRIPT),
         fault(0, kind="stall", layer=Layer.TOXIC),
     ],
@@ -113,7 +113,7 @@ def test_a_shard_that_cannot_hear_cannot_be_told(deafening):
 @pytest.mark.parametrize(
     "audible",
     [
-        fault(0, kind="stop", detail="process='engine'"),
+        fault(0, kind="stop", parameters={"process": "engine"}),
         fault(0, kind="stall_body", layer=Layer.SCRIPT),
         fault(1, kind="kill"),
         fault(0, kind="kill", began=90.0, healed=95.0),
@@ -164,7 +164,7 @@ def test_a_shard_whose_connections_break_may_get_it_once_more():
 
 
 def test_what_a_healed_shard_reads_late_was_sent_by_an_earlier_attempt():
-    frozen = fault(0, 1, 2, kind="stop", detail="process='server'")
+    frozen = fault(0, 1, 2, kind="stop", parameters={"process": "server"})
     attempts = [attempt(at=1.0, took=0.3, status=500), attempt(at=1.4, took=0.3, status=500), attempt(at=1.9, took=0.5)]
     late = [served(shard=shard, at=2.0, ending=CANCELLED) for shard in range(3)]
 
