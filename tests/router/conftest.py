@@ -30,6 +30,12 @@ def answer(status: int = 200, body: bytes = COMPLETION, *headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+async def settle() -> None:
+    """Let the loop deliver what it has already noticed: ends of connections take a few rounds."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 @dataclass
 class Exchange:
     """One request that a backend received, and the means to answer it."""
@@ -78,9 +84,11 @@ class Backend:
     async def stop(self) -> None:
         assert self._server is not None
         self._server.close()
+        await settle()  # a connection that was just being accepted has become a task
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await settle()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -231,7 +239,6 @@ class Stage:
         await self.router.stop(drain=False)
         for backend in self.backends:
             await backend.stop()
-        await asyncio.sleep(0)
 
     async def client(self, port: int | None = None) -> Client:
         client = Client(*await asyncio.open_connection("127.0.0.1", port or self.port, limit=1 << 26))
