@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import ray
 from ray.actor import ActorHandle
@@ -25,6 +26,7 @@ PORTS = range(6000, 6100)
 # How long a request waits in a restarted router for the controller's first push: longer than a tick.
 FIRST_PUSH_S = 30.0
 SELF_PROBE_S = 5.0
+GONE_WITHIN_S = 10.0
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  to be told from an address, not to be bound
 
 
@@ -98,8 +100,9 @@ class StartedRouter:
         return ActorRouter(self.actor)
 
     def close(self) -> None:
-        """Kill the actor, for good, and give the port back."""
+        """Kill the actor, for good, wait until nobody listens any more, and give the port back."""
         ray.kill(self.actor, no_restart=True)
+        _wait_until_gone(urlsplit(self.base_url).hostname or "", self.hold.port)
         self.hold.close()
 
     def __enter__(self) -> Self:
@@ -180,6 +183,19 @@ def _probe(address: str, port: int) -> None:
             raise OSError("somebody else answers there")
     finally:
         connection.close()
+
+
+def _wait_until_gone(address: str, port: int) -> None:
+    """Ray does not wait for those it kills. Leaves it at GONE_WITHIN_S seconds: whoever binds next says so."""
+    give_up = time.monotonic() + GONE_WITHIN_S
+    while time.monotonic() < give_up:
+        try:
+            _probe(address, port)
+        except ConnectionRefusedError:
+            return
+        except (OSError, http.client.HTTPException):
+            pass
+        time.sleep(0.02)
 
 
 def _start_error(address: str, port: int, error: Exception) -> RouterStartError:
