@@ -167,6 +167,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             answer = await self._host.serve(message, open_stream)
         except asyncio.CancelledError:
+            self._task = None
             self.abort()
             raise
         except Exception:  # noqa: BLE001  a bug must not become a client that waits for ever

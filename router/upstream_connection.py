@@ -55,7 +55,7 @@ class BodyStream:
         """The next piece, or nothing at the end. Raises AttemptError. A cancelled wait drops the connection."""
         while not self._chunks:
             if self._error is not None:
-                raise self._error
+                raise self._take_error(self._error)
             if self._ended:
                 return b""
             self._waiter = asyncio.get_running_loop().create_future()
@@ -68,6 +68,10 @@ class BodyStream:
         if not self._ended:  # afterwards the connection may be somebody else's
             self._connection.hold_back(paused=self._held > STREAM_HIGH_WATER)
         return chunk
+
+    def _take_error(self, error: AttemptError) -> AttemptError:
+        self._error = None  # raised, it holds the frames that hold this stream
+        return error
 
     def drop(self) -> None:
         """Stop: the backend sees its connection closed at once, unless the stream had ended."""
@@ -134,6 +138,8 @@ class Connection(asyncio.Protocol):
         except asyncio.CancelledError:
             self.abort()
             raise
+        finally:
+            del future  # it holds the error that holds this frame: a cycle around the request's body
 
     def abort(self) -> None:
         """Drop the connection now; the backend stops working on what it was sent."""

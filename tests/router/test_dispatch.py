@@ -1,9 +1,12 @@
 """Several requests, several shards: races, accounting, poison, and clients that leave."""
 
 import asyncio
+import gc
 import random
 
 import pytest
+
+from gymproof.router.calls import Call
 
 
 def test_a_server_that_closes_idle_connections_never_costs_a_request(kit):
@@ -182,6 +185,35 @@ def test_counts_return_to_zero_after_any_mixture_of_endings(kit):
             await stage.until(lambda: stage.in_flight() == 0, "every count is back at zero")
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("ending", ["serve", "reset", "close", "hang", "client leaves"])
+def test_a_request_leaves_nothing_behind_for_the_garbage_collector(kit, ending):
+    """Its body may be megabytes, and a storm of failures is many of them."""
+
+    async def story():
+        async with kit.Stage(
+            getattr(kit, ending, kit.hang), backend_timeout_s=0.1 if ending == "hang" else 10.0
+        ) as stage:
+            client = await stage.client()
+            client.send(b"x" * 1000)
+            if ending == "client leaves":
+                await stage.until(lambda: stage.in_flight() > 0, "the request is under way")
+                client.reset()
+            else:
+                await client.receive()
+            await stage.until(lambda: stage.in_flight() == 0, "nothing is in flight")
+            await asyncio.sleep(0.05)
+            return sum(isinstance(thing, Call) for thing in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        left = asyncio.run(story())
+    finally:
+        gc.enable()
+
+    assert left == 0
 
 
 def poisoned(kit):
