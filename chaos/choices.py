@@ -18,7 +18,10 @@ GYM_ROUTER = (
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Where records go, what the backends are, who calls, and which router is judged."""
+    """Where records go, what the backends are, who calls, and which router is judged.
+
+    `shards` is how many there are whatever a scenario says; `vllm_python`, `model` and `vllm_args` are for real ones.
+    """
 
     out: Path
     fleet: str = "sim"
@@ -26,6 +29,10 @@ class Setup:
     router_cmd: str = GYM_ROUTER
     seed: int = 0
     toxiproxy_url: str | None = None
+    shards: int | None = None
+    vllm_python: str | None = None
+    model: str | None = None
+    vllm_args: tuple[str, ...] = ()
 
 
 def resolve_client(name: str) -> str:

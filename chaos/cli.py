@@ -43,9 +43,9 @@ def list_scenarios() -> None:
 
 
 @app.command()
-def run(
+def run(  # noqa: PLR0917 - typer makes options of them
     scenarios: Annotated[list[str], typer.Argument(metavar="FILE...", help="Scenario files, or names from `list`.")],
-    fleet: Annotated[str, typer.Option(help="What the backends are: sim.")] = "sim",
+    fleet: Annotated[str, typer.Option(help="What the backends are: sim, vllm.")] = "sim",
     client: Annotated[str, typer.Option(help=f"Who calls: auto, {', '.join(CLIENTS)}.")] = "auto",
     router_cmd: Annotated[
         str,
@@ -59,13 +59,28 @@ def run(
     toxiproxy_url: Annotated[
         str | None, typer.Option(metavar="URL", help="A Toxiproxy server that already runs.")
     ] = None,
+    shards: Annotated[int | None, typer.Option(min=1, help="How many backends, whatever a scenario says.")] = None,
+    vllm_python: Annotated[str | None, typer.Option(metavar="FILE", help="The interpreter that has vLLM.")] = None,
+    model: Annotated[str | None, typer.Option(help="Path or name [a tiny one, made on the spot].")] = None,
+    vllm_arg: Annotated[list[str] | None, typer.Option(metavar="ARG", help="One more argument for vllm serve.")] = None,
 ) -> None:
     """Run scenarios and judge them. Exit 0: all passed; 1: one failed; 2: bad input, or it could not be told."""
     try:
         chosen = [case for path in find(scenarios) for case in cases(path)]
         folder = out or Path("chaos-runs") / time.strftime("%Y%m%d-%H%M%S")
         session = Session(
-            Setup(out=folder, fleet=fleet, client=client, router_cmd=router_cmd, seed=seed, toxiproxy_url=toxiproxy_url)
+            Setup(
+                out=folder,
+                fleet=fleet,
+                client=client,
+                router_cmd=router_cmd,
+                seed=seed,
+                toxiproxy_url=toxiproxy_url,
+                shards=shards,
+                vllm_python=vllm_python,
+                model=model,
+                vllm_args=tuple(vllm_arg or ()),
+            )
         )
     except ScenarioError as error:
         _errors.print(f"gym-chaos: {error}", style="red", markup=False, soft_wrap=True)

@@ -26,7 +26,8 @@ ENGINE = "VLLM::EngineCore"
 _POLL_S = 0.02
 _GENERATES_WITHIN_S = 2.0
 _READY = "ready"  # the call by which the harness asks whether a shard generates
-_BODY = b'{"messages":[{"role":"user","content":"%b"}],"max_tokens":1}' % tag(_READY).encode()
+# Asked like a rollout asks, so that what an engine does at its first such request is done when it is ready.
+_BODY = b'{"messages":[{"role":"user","content":"%b"}],"max_tokens":1,"logprobs":true}' % tag(_READY).encode()
 _QUESTION = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: shard\r\nConnection: close\r\nContent-Type: application/json\r\n"
     b"Content-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The suite's options."""
     group = parser.getgroup("chaos", "gymproof: chaos suite")
-    group.addoption("--fleet", default="sim", help="backends of the chaos suite: sim")
+    group.addoption("--fleet", default="sim", help="backends of the chaos suite: sim, or vllm for real servers")
     group.addoption("--router-cmd", default=GYM_ROUTER, metavar="CMD", help="the router under test")
     group.addoption("--chaos-client", default="auto", help="auto, nemo-gym or gym-like")
     group.addoption("--chaos-out", default=None, metavar="DIR", help="where histories go (a temporary folder)")
     group.addoption("--chaos-seed", type=int, default=0, help="seed of prompts and simulated answers")
     group.addoption("--toxiproxy-url", default=None, metavar="URL", help="a Toxiproxy server that already runs")
+    group.addoption("--chaos-shards", type=int, default=None, metavar="N", help="shards, whatever a scenario says")
+    group.addoption("--vllm-python", default=None, metavar="FILE", help="the interpreter that has vLLM")
+    group.addoption("--vllm-model", default=None, metavar="MODEL", help="path or name (a tiny model made on the spot)")
+    group.addoption("--vllm-arg", action="append", default=[], metavar="ARG", help="one more argument for vllm serve")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,7 +83,10 @@ def fleet(chaos_suite: "Suite") -> Any:
     from .portal import Blocking  # noqa: PLC0415
     from .scenario import FleetTable  # noqa: PLC0415
 
-    return Blocking(chaos_suite.portal, chaos_suite.portal.call(chaos_suite.session.fleet(FleetTable())))
+    return Blocking(
+        chaos_suite.portal,
+        chaos_suite.portal.call(chaos_suite.session.fleet(chaos_suite.session.fleet_table(FleetTable()))),
+    )
 
 
 @pytest.fixture(scope="session")

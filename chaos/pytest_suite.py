@@ -17,6 +17,8 @@ from .scenario import Case, ScenarioError, cases
 from .stage import Session
 from .summary import write_verdicts
 
+_REAL_FLEET_TIMEOUT_S = 900  # the first test waits for the fleet too
+
 
 class Suite:
     """One pytest process's fleet and Toxiproxy, on a loop of their own, until `close`."""
@@ -52,6 +54,10 @@ def suite_of(config: pytest.Config) -> Suite:
                 router_cmd=config.getoption("--router-cmd"),
                 seed=config.getoption("--chaos-seed"),
                 toxiproxy_url=config.getoption("--toxiproxy-url"),
+                shards=config.getoption("--chaos-shards"),
+                vllm_python=config.getoption("--vllm-python"),
+                model=config.getoption("--vllm-model"),
+                vllm_args=tuple(config.getoption("--vllm-arg")),
             )
         )
         config.add_cleanup(suite.close)
@@ -87,6 +93,8 @@ class ScenarioFile(pytest.File):
         for case in found:
             item: ScenarioItem = ScenarioItem.from_parent(self, name=case.name, case=case)
             item.add_marker("chaos")
+            if self.config.getoption("--fleet") != "sim":
+                item.add_marker(pytest.mark.timeout(_REAL_FLEET_TIMEOUT_S))
             if any(plan.fault.layer is Layer.TOXIC for plan in case.scenario.fault):
                 item.add_marker("toxiproxy")
             yield item

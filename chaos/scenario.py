@@ -6,11 +6,11 @@ Only what a TOML file says belongs here, and the cases that come out of it. A fi
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
@@ -68,6 +68,11 @@ class LimitsTable(_Table):
     def give_up_s(self) -> float:
         """How long a load may last: three tries of a call at the deadline, twice over, and room for a slow machine."""
         return 2 * 3 * (self.deadline_s + self.grace_s + 0.5)
+
+    def paced(self, pace: float) -> Self:
+        """The same limits for a fleet that is `pace` times as slow."""
+        seconds = {name: pace * value for name, value in self if name.endswith("_s")}
+        return self.model_copy(update=seconds)
 
 
 class FaultPlan(_Table):
@@ -137,6 +142,16 @@ class Case:
         shards = range(self.scenario.fleet.shards)
         return tuple(shards) if self.scope is Scope.ALL else (shards[len(shards) // 2],)
 
+    def fitted(self, fleet: FleetTable, pace: float) -> Self:
+        """The case on another fleet, one that is `pace` times as slow. Raises ScenarioError for a shard beyond it.
+
+        Its answers get longer too, so that the load still lasts when a fault has got ready to meet it.
+        """
+        _check_shards(self.scenario, fleet, self.source)
+        limits, load = self.scenario.limits.paced(pace), self.scenario.load
+        load = load.model_copy(update={"max_tokens": round(pace * load.max_tokens)})
+        return replace(self, scenario=self.scenario.model_copy(update={"fleet": fleet, "limits": limits, "load": load}))
+
 
 def load(path: Path) -> Scenario:
     """Read and check one file. Raises ScenarioError."""
@@ -150,14 +165,18 @@ def load(path: Path) -> Scenario:
         raise ScenarioError(f"{path}: {_explain(error)}") from error
     if not scenario.fault:
         raise ScenarioError(f"{path}: fault: there is none; known: {', '.join(sorted(FAULTS))}")
+    _check_shards(scenario, scenario.fleet, path)
+    return scenario
+
+
+def _check_shards(scenario: Scenario, fleet: FleetTable, path: Path) -> None:
     for number, plan in enumerate(scenario.fault):
-        beyond = [shard for shard in plan.shards or () if not 0 <= shard < scenario.fleet.shards]
+        beyond = [shard for shard in plan.shards or () if not 0 <= shard < fleet.shards]
         if beyond:
             raise ScenarioError(
-                f"{path}: fault.{number}.shards: no shard {beyond[0]} in a fleet of {scenario.fleet.shards} "
-                f"(0 to {scenario.fleet.shards - 1})"
+                f"{path}: fault.{number}.shards: no shard {beyond[0]} in a fleet of {fleet.shards} "
+                f"(0 to {fleet.shards - 1})"
             )
-    return scenario
 
 
 def cases(path: Path) -> list[Case]:

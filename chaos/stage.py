@@ -5,7 +5,7 @@ router, hops, wiretap and client. Both are context managers: what they start, th
 """
 
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,22 +15,60 @@ from typing import Self
 from .choices import Setup, resolve_client
 from .clients import CLIENTS, GymClient, open_client
 from .faults.base import Layer, ShardProcess, Target
-from .fleet import SimFleet
+from .fleet import LocalFleet, SimFleet
 from .guard import Guard
 from .history import History, Limits
 from .interposer import Interposer
 from .scenario import Case, FleetTable, ScenarioError
 from .toxiproxy import ToxiproxyServer
 from .under_test import RouterUnderTest, Wiring
+from .vllm.fleet import VllmFleet
+from .vllm.install import VllmUnavailableError, find_vllm
 from .wiretap import Wiretap
 
-FLEETS = {"sim": SimFleet}
+FleetMaker = Callable[[FleetTable, Path], LocalFleet]
+_READY_WITHIN_S = 20.0
+
+
+def _simulated(setup: Setup) -> FleetMaker:
+    def make(table: FleetTable, folder: Path) -> LocalFleet:
+        return SimFleet(
+            table.shards,
+            folder=folder,
+            seed=setup.seed,
+            token_ms=table.token_ms,
+            max_model_len=table.max_model_len,
+        )
+
+    return make
+
+
+def _vllm(setup: Setup) -> FleetMaker:
+    try:
+        vllm = find_vllm(setup.vllm_python)
+    except VllmUnavailableError as error:
+        raise ScenarioError(f"fleet 'vllm': {error}") from error
+
+    def make(table: FleetTable, folder: Path) -> LocalFleet:
+        return VllmFleet(
+            table.shards,
+            folder=folder,
+            vllm=vllm,
+            model=setup.model,
+            args=setup.vllm_args,
+            max_model_len=table.max_model_len,
+        )
+
+    return make
+
+
+FLEETS: dict[str, Callable[[Setup], FleetMaker]] = {"sim": _simulated, "vllm": _vllm}
 
 
 class Session:
     """The fleet and the Toxiproxy server, started at first need and shared by cases.
 
-    Raises ScenarioError for a fleet or a client that does not exist.
+    Raises ScenarioError for a fleet or a client that does not exist, or cannot be had.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -41,8 +79,9 @@ class Session:
             if name not in known:
                 raise ScenarioError(f"unknown {what} {name!r}; known: {', '.join(known)}")
         self.setup = setup
+        self._make_fleet = FLEETS[setup.fleet](setup)
         self._stack = AsyncExitStack()
-        self._fleets: dict[FleetTable, SimFleet] = {}
+        self._fleets: dict[FleetTable, LocalFleet] = {}
         self._toxiproxy: ToxiproxyServer | None = None
 
     async def __aenter__(self) -> Self:
@@ -55,22 +94,18 @@ class Session:
     ) -> None:
         await self._stack.aclose()
 
-    async def fleet(self, table: FleetTable) -> SimFleet:
+    def fleet_table(self, table: FleetTable) -> FleetTable:
+        """A scenario's fleet, of the size that was chosen if one was."""
+        return table.model_copy(update={"shards": self.setup.shards or table.shards})
+
+    async def fleet(self, table: FleetTable) -> LocalFleet:
         """A fleet as the table says, with every shard serving."""
         if table not in self._fleets:
             folder = self.setup.out / f"fleet-{len(self._fleets)}"
-            self._fleets[table] = await self._stack.enter_async_context(
-                SimFleet(
-                    shards=table.shards,
-                    folder=folder,
-                    seed=self.setup.seed,
-                    token_ms=table.token_ms,
-                    max_model_len=table.max_model_len,
-                )
-            )
+            self._fleets[table] = await self._stack.enter_async_context(self._make_fleet(table, folder))
         fleet = self._fleets[table]
         for shard in fleet.shards:
-            await shard.ensure_ready(20.0)
+            await shard.ensure_ready(_READY_WITHIN_S)
         return fleet
 
     async def toxiproxy(self) -> ToxiproxyServer:
@@ -85,7 +120,7 @@ class Stage:
     """One case, standing: what the runner acts on and records into."""
 
     case: Case
-    fleet: SimFleet
+    fleet: LocalFleet
     targets: Sequence[Target]
     routes: Sequence[str]
     router: RouterUnderTest
@@ -103,6 +138,9 @@ class Stage:
 @asynccontextmanager
 async def set_stage(session: Session, case: Case, folder: Path) -> AsyncIterator[Stage]:
     """Build the hops that the case's faults need, the router behind a wiretap, and a client."""
+    table = session.fleet_table(case.scenario.fleet)
+    fleet = await session.fleet(table)
+    case = case.fitted(table, fleet.pace)
     scenario = case.scenario
     client_name = resolve_client(session.setup.client if session.setup.client != "auto" else scenario.load.client)
     history = History(
@@ -117,7 +155,6 @@ async def set_stage(session: Session, case: Case, folder: Path) -> AsyncIterator
             },
         )
     )
-    fleet = await session.fleet(scenario.fleet)
     layers = {plan.fault.layer for plan in scenario.fault}
     async with AsyncExitStack() as stack:
         hops = [await _hops(stack, session, shard, layers, case) for shard in fleet.shards]

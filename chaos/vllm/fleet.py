@@ -32,6 +32,7 @@ _CPU_ENV = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, and the smallest there is; the blocks below make it small
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
+    "TORCHDYNAMO_DISABLE": "1",  # the first log probabilities would be compiled for, 15 s long
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # lets a CPU engine work without a worker process of its own
 }
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}

@@ -1,7 +1,7 @@
 """`python gymproof_preload.py`: imports vLLM once, then forks real API servers, each in some seconds.
 
-A server's start is half a minute of imports, its own and those of its engine, which it spawns. Here both are forked, which
-is safe on a CPU, where nothing has been started yet that a fork would lose. A line of JSON on stdin starts a server:
+A server's start is half a minute of imports, its own and those of its engine, which it spawns. Here both are forked,
+which is safe on a CPU, where nothing has been started that a fork would lose. A line of JSON on stdin starts a server:
 
     {"argv": ["--port", "8001", ...], "env": {"NAME": "value"}, "output": "/path"}
 
