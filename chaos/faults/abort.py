@@ -8,25 +8,20 @@ from typing import Any
 import orjson
 
 from ..http1 import Response
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
-from .script import AnswerScript, ScriptFault
+from .script import AnswerFault
 
 
-class Abort(ScriptFault):
+class Abort(AnswerFault):
     """The shard's real answer with each `finish_reason` changed to "abort"; what has none passes unchanged."""
 
     def symptoms(self) -> frozenset[Symptom]:
         """A whole 200 that no client may use."""
         return frozenset({Symptom.WRONG})
 
-    def script(self) -> Script:
-        """The script."""
-        return _Abort()
-
-
-class _Abort(AnswerScript):
     async def on_answer(self, connection: Connection, response: Response) -> None:
+        """Send the aborted one."""
         await connection.send(Response(response.status, response.headers, _aborted(response.body)).wire())
 
 

@@ -1,6 +1,6 @@
 """A port that accepts and closes at once: a load balancer with nothing behind it, a server that is starting."""
 
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
 from .script import ScriptFault
 
@@ -12,14 +12,10 @@ class AcceptClose(ScriptFault):
         """The connection ends without an answer."""
         return frozenset({Symptom.CLOSED})
 
-    def script(self) -> Script:
-        """The script."""
-        return _AcceptClose()
-
-
-class _AcceptClose(Script):
     def on_play(self, connection: Connection) -> None:
+        """FIN."""
         connection.fin()
 
     def on_accept(self, connection: Connection) -> None:
+        """FIN."""
         connection.fin()

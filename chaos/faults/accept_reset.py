@@ -1,6 +1,6 @@
 """A port that accepts and resets at once: a crashing server, a proxy whose connection table is full."""
 
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
 from .script import ScriptFault
 
@@ -12,14 +12,10 @@ class AcceptReset(ScriptFault):
         """The connection ends without an answer."""
         return frozenset({Symptom.RESET})
 
-    def script(self) -> Script:
-        """The script."""
-        return _AcceptReset()
-
-
-class _AcceptReset(Script):
     def on_play(self, connection: Connection) -> None:
+        """RST."""
         connection.rst()
 
     def on_accept(self, connection: Connection) -> None:
+        """RST."""
         connection.rst()

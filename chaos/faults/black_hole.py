@@ -5,7 +5,7 @@ Toxiproxy always accepts, so this is a listening socket with a full queue, for w
 
 from typing import ClassVar
 
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
 from .script import ScriptFault
 
@@ -13,20 +13,16 @@ from .script import ScriptFault
 class BlackHole(ScriptFault):
     """SYNs are dropped, and nothing comes back on the connections that exist."""
 
+    listens: ClassVar[bool] = False
+
     def symptoms(self) -> frozenset[Symptom]:
         """Silence, from connecting on."""
         return frozenset({Symptom.SILENT})
 
-    def script(self) -> Script:
-        """The script."""
-        return _BlackHole()
-
-
-class _BlackHole(Script):
-    listens: ClassVar[bool] = False
-
     def on_play(self, connection: Connection) -> None:
+        """Fall silent."""
         connection.freeze()
 
     def on_accept(self, connection: Connection) -> None:
+        """Fall silent."""
         connection.freeze()  # it was accepted while the port was being closed

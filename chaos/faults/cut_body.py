@@ -4,12 +4,12 @@ Cut between two chunks, or without a length at all, it even looks like the end o
 """
 
 from ..http1 import Framing, Response
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
-from .script import AnswerScript, How, ScriptFault, end
+from .script import AnswerFault, How, end
 
 
-class CutBody(ScriptFault):
+class CutBody(AnswerFault):
     """The head and half the body of the shard's real answer, in `framing`, then the end of the connection, by `how`."""
 
     how: How = "fin"
@@ -20,17 +20,8 @@ class CutBody(ScriptFault):
         looks_whole = self.framing is Framing.CLOSE and self.how == "fin"
         return frozenset({Symptom.WRONG if looks_whole else Symptom.TRUNCATED})
 
-    def script(self) -> Script:
-        """The script."""
-        return _CutBody(self.how, self.framing)
-
-
-class _CutBody(AnswerScript):
-    def __init__(self, how: How, framing: Framing) -> None:
-        self._how: How = how
-        self._framing = framing
-
     async def on_answer(self, connection: Connection, response: Response) -> None:
-        half, _ = response.halves(self._framing)
-        await connection.send(response.head(self._framing) + half)
-        end(connection, self._how)
+        """Send the first half and end."""
+        half, _ = response.halves(self.framing)
+        await connection.send(response.head(self.framing) + half)
+        end(connection, self.how)

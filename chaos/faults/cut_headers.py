@@ -1,12 +1,12 @@
 """A connection that ends inside the response headers: to a client the same as no answer, after the work was done."""
 
 from ..http1 import Response
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
-from .script import AnswerScript, How, ScriptFault, end
+from .script import AnswerFault, How, end
 
 
-class CutHeaders(ScriptFault):
+class CutHeaders(AnswerFault):
     """Half the head of the shard's real answer, then the end of the connection, by `how`."""
 
     how: How = "fin"
@@ -15,16 +15,8 @@ class CutHeaders(ScriptFault):
         """The connection ends before the head is whole."""
         return frozenset({Symptom.CLOSED if self.how == "fin" else Symptom.RESET})
 
-    def script(self) -> Script:
-        """The script."""
-        return _CutHeaders(self.how)
-
-
-class _CutHeaders(AnswerScript):
-    def __init__(self, how: How) -> None:
-        self._how = how
-
     async def on_answer(self, connection: Connection, response: Response) -> None:
+        """Send half the head and end."""
         head = response.head()
         await connection.send(head[: len(head) // 2])
-        end(connection, self._how)
+        end(connection, self.how)

@@ -5,12 +5,12 @@ import asyncio
 from pydantic import Field
 
 from ..http1 import Framing, Response
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
-from .script import AnswerScript, ScriptFault
+from .script import AnswerFault
 
 
-class DribbleBody(ScriptFault):
+class DribbleBody(AnswerFault):
     """The head of the shard's real answer, then its body a byte every `interval_s` seconds, in `framing`."""
 
     interval_s: float = Field(default=0.2, gt=0, description="seconds between two bytes")
@@ -20,18 +20,9 @@ class DribbleBody(ScriptFault):
         """No whole answer comes in time."""
         return frozenset({Symptom.SILENT})
 
-    def script(self) -> Script:
-        """The script."""
-        return _DribbleBody(self.interval_s, self.framing)
-
-
-class _DribbleBody(AnswerScript):
-    def __init__(self, interval_s: float, framing: Framing) -> None:
-        self._interval_s = interval_s
-        self._framing = framing
-
     async def on_answer(self, connection: Connection, response: Response) -> None:
-        await connection.send(response.head(self._framing))
-        for byte in b"".join(response.halves(self._framing)):
-            await asyncio.sleep(self._interval_s)  # the pace is the fault
+        """Send it byte by byte."""
+        await connection.send(response.head(self.framing))
+        for byte in b"".join(response.halves(self.framing)):
+            await asyncio.sleep(self.interval_s)  # the pace is the fault
             await connection.send(bytes([byte]))

@@ -4,7 +4,7 @@ import asyncio
 
 from pydantic import Field
 
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
 from .script import ScriptFault
 
@@ -22,19 +22,12 @@ class IdleClose(ScriptFault):
         """The idle connection is closed."""
         return frozenset({Symptom.CLOSED})
 
-    def script(self) -> Script:
-        """The script."""
-        return _IdleClose(self.after_s)
-
-
-class _IdleClose(Script):
-    def __init__(self, after_s: float) -> None:
-        self._after_s = after_s
-
     def on_play(self, connection: Connection) -> None:
+        """FIN, if nothing is asked or answered on it."""
         if connection.idle:
             connection.fin()
 
     async def on_idle(self, connection: Connection) -> None:
-        await asyncio.sleep(self._after_s)
+        """FIN, in a while."""
+        await asyncio.sleep(self.after_s)
         connection.fin()

@@ -4,7 +4,7 @@ The request had no answer and may be sent again, once, on a fresh connection; th
 """
 
 from ..http1 import Request
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
 from .script import ScriptFault
 
@@ -20,13 +20,8 @@ class KeepaliveRace(ScriptFault):
         """A connection that has had an answer ends without another."""
         return frozenset({Symptom.CLOSED})
 
-    def script(self) -> Script:
-        """The script."""
-        return _KeepaliveRace()
-
-
-class _KeepaliveRace(Script):
     async def on_request(self, connection: Connection, request: Request) -> None:
+        """Answer the first and close on the second."""
         if connection.requests > 1:
             connection.fin()
         else:

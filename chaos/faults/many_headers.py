@@ -2,20 +2,15 @@
 
 from pydantic import Field
 
-from ..scripting import Script
-from .base import Symptom
-from .script import MoreHeaders, ScriptFault
+from ..http1 import Headers, Response
+from .script import HeadersFault
 
 
-class ManyHeaders(ScriptFault):
+class ManyHeaders(HeadersFault):
     """The shard's real answer with `count` header lines more."""
 
     count: int = Field(default=150, gt=128, description="header lines that are added")
 
-    def symptoms(self) -> frozenset[Symptom]:
-        """A parser with the limits of NeMo-Gym's client refuses it."""
-        return frozenset({Symptom.BAD_HTTP})
-
-    def script(self) -> Script:
-        """The script."""
-        return MoreHeaders(tuple((b"x-trace-%d" % number, b"a") for number in range(self.count)))
+    def more_headers(self, _response: Response) -> Headers:
+        """Short lines."""
+        return tuple((b"x-trace-%d" % number, b"a") for number in range(self.count))

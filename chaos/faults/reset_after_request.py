@@ -1,7 +1,7 @@
 """A request is read and the connection reset: the server's process died with the request in its hands."""
 
 from ..http1 import Request
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
 from .script import ScriptFault
 
@@ -13,11 +13,6 @@ class ResetAfterRequest(ScriptFault):
         """The connection ends without an answer."""
         return frozenset({Symptom.RESET})
 
-    def script(self) -> Script:
-        """The script."""
-        return _ResetAfterRequest()
-
-
-class _ResetAfterRequest(Script):
     async def on_request(self, connection: Connection, _request: Request) -> None:
+        """RST."""
         connection.rst()

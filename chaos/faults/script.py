@@ -1,7 +1,4 @@
-"""What all scripted faults share: a script is played on the shard's port, and healing plays the relay again.
-
-The scripts that several faults are made of are here too; a fault's own script is in its own file.
-"""
+"""What all scripted faults share: they are played on the shard's port, and healing plays the relay again."""
 
 from typing import ClassVar, Literal
 
@@ -10,30 +7,26 @@ import orjson
 from ..http1 import Headers, Request, Response
 from ..interposer import Interposer
 from ..scripting import RELAY, Connection, Script
-from .base import Fault, Layer, Target
+from .base import Fault, Layer, Symptom, Target
 
 How = Literal["fin", "rst"]
 
 
-class ScriptFault(Fault):
-    """A fault that is one script."""
+class ScriptFault(Fault, Script):
+    """A fault that is a script. All connections share it, so it keeps nothing of any one of them."""
 
     layer: ClassVar[Layer] = Layer.SCRIPT
 
-    def script(self) -> Script:
-        """The script for the shard's port."""
-        raise NotImplementedError
-
     async def inject(self, target: Target) -> None:
-        """Play the script."""
-        await _interposer(target).play(self.script())
+        """Play it."""
+        await _interposer(target).play(self)
 
     async def heal(self, target: Target) -> None:
-        """Relay again; connections that the script has broken are closed."""
+        """Relay again; connections that it has broken are closed."""
         await _interposer(target).play(RELAY)
 
 
-class AnswerScript(Script):
+class AnswerFault(ScriptFault):
     """Does something else to the shard's real answers; one that is no 200 passes unchanged."""
 
     async def on_request(self, connection: Connection, request: Request) -> None:
@@ -49,15 +42,20 @@ class AnswerScript(Script):
         raise NotImplementedError
 
 
-class MoreHeaders(AnswerScript):
-    """Adds header lines to the shard's real answers."""
+class HeadersFault(AnswerFault):
+    """Adds header lines that NeMo-Gym's HTTP parser refuses to the shard's real answers."""
 
-    def __init__(self, extra: Headers) -> None:
-        self._extra = extra
+    def symptoms(self) -> frozenset[Symptom]:
+        """A parser with the same limits refuses it."""
+        return frozenset({Symptom.BAD_HTTP})
+
+    def more_headers(self, response: Response) -> Headers:
+        """The lines to add."""
+        raise NotImplementedError
 
     async def on_answer(self, connection: Connection, response: Response) -> None:
         """Send it whole, with more headers."""
-        await connection.send(response.head(extra=self._extra) + response.body)
+        await connection.send(response.head(extra=self.more_headers(response)) + response.body)
 
 
 def end(connection: Connection, how: How) -> None:

@@ -1,12 +1,12 @@
 """A body that stops half-way while the connection stays up: no client of NeMo-Gym would ever give up on it."""
 
 from ..http1 import Framing, Response
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
-from .script import AnswerScript, ScriptFault
+from .script import AnswerFault
 
 
-class StallBody(ScriptFault):
+class StallBody(AnswerFault):
     """The head and half the body of the shard's real answer, in `framing`, then silence."""
 
     framing: Framing = Framing.LENGTH
@@ -15,16 +15,8 @@ class StallBody(ScriptFault):
         """No whole answer comes."""
         return frozenset({Symptom.SILENT})
 
-    def script(self) -> Script:
-        """The script."""
-        return _StallBody(self.framing)
-
-
-class _StallBody(AnswerScript):
-    def __init__(self, framing: Framing) -> None:
-        self._framing = framing
-
     async def on_answer(self, connection: Connection, response: Response) -> None:
-        half, _ = response.halves(self._framing)
-        await connection.send(response.head(self._framing) + half)
+        """Send the first half and fall silent."""
+        half, _ = response.halves(self.framing)
+        await connection.send(response.head(self.framing) + half)
         await connection.hold()

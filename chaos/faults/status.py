@@ -6,7 +6,7 @@ NeMo-Gym retries 429, 502, 503, 504 and 520 without end, and follows a redirect 
 from pydantic import Field
 
 from ..http1 import Request, Response
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
 from .script import ScriptFault, error_body
 
@@ -27,21 +27,12 @@ class Status(ScriptFault):
         """The status, or a 200 without the answer."""
         return frozenset({Symptom.WRONG if self.status == 200 else Symptom.STATUS})  # noqa: PLR2004
 
-    def script(self) -> Script:
-        """The script."""
-        return _Status(self.status, self.retry_after)
-
-
-class _Status(Script):
-    def __init__(self, status: int, retry_after: int | None) -> None:
-        self._status = status
-        self._retry_after = retry_after
-
     async def on_request(self, connection: Connection, request: Request) -> None:
+        """Answer in the shard's place."""
         headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
-        if self._status in _REDIRECTS:
+        if self.status in _REDIRECTS:
             headers.append((b"location", f"{connection.shard_url}{request.head.path}".encode()))
-        if self._retry_after is not None:
-            headers.append((b"retry-after", b"%d" % self._retry_after))
-        body = b"" if self._status in _BODILESS else error_body(self._status)
-        await connection.send(Response(self._status, tuple(headers), body).wire())
+        if self.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % self.retry_after))
+        body = b"" if self.status in _BODILESS else error_body(self.status)
+        await connection.send(Response(self.status, tuple(headers), body).wire())

@@ -3,15 +3,15 @@
 from typing import Literal
 
 from ..http1 import Response
-from ..scripting import Connection, Script
+from ..scripting import Connection
 from .base import Symptom
-from .script import AnswerScript, ScriptFault, error_body
+from .script import AnswerFault, error_body
 
 Body = Literal["empty", "half_json", "html", "error"]
 _HTML = b"<!DOCTYPE html><html><body><h1>Down for maintenance</h1></body></html>"
 
 
-class WrongBody(ScriptFault):
+class WrongBody(AnswerFault):
     """The shard's real 200 with nothing, half its JSON, a page or an error object in place of its body."""
 
     body: Body
@@ -20,18 +20,10 @@ class WrongBody(ScriptFault):
         """A whole 200 without the answer."""
         return frozenset({Symptom.WRONG})
 
-    def script(self) -> Script:
-        """The script."""
-        return _WrongBody(self.body)
-
-
-class _WrongBody(AnswerScript):
-    def __init__(self, body: Body) -> None:
-        self._body = body
-
     async def on_answer(self, connection: Connection, response: Response) -> None:
+        """Send the other body."""
         half, _ = response.halves()
         bodies: dict[Body, bytes] = {"empty": b"", "half_json": half, "html": _HTML, "error": error_body(500)}
-        content_type = b"text/html" if self._body == "html" else b"application/json"
+        content_type = b"text/html" if self.body == "html" else b"application/json"
         headers = ((b"content-type", content_type),)
-        await connection.send(Response(response.status, headers, bodies[self._body]).wire())
+        await connection.send(Response(response.status, headers, bodies[self.body]).wire())

@@ -237,7 +237,7 @@ def test_a_kernel_that_goes_on_accepting_is_no_black_hole(monkeypatch, raw_serve
     async def main():
         async with raw_server(Shard()) as port, Interposer(port) as interposer:
             with pytest.raises(OSError, match="still takes connections"):
-                await interposer.play(BlackHole().script())
+                await interposer.play(BlackHole())
             await interposer.play(RELAY)
             async with Peer.of(interposer.port) as peer:
                 return await peer.ask()
@@ -260,7 +260,7 @@ def test_nothing_is_left_when_it_closes_in_the_middle_of_everything(raw_server):
                 await interposer.play(Mark())
                 fetched.writer.write(POST)
                 assert await wait_until(lambda: shard.requests == 2, WITHIN_S), "the shard never got the second request"
-                await interposer.play(BlackHole().script())
+                await interposer.play(BlackHole())
             return await wait_until(lambda: shard.left == 2, WITHIN_S)
 
     assert asyncio.run(main())
