@@ -39,13 +39,20 @@ class Portal:
             tasks.append(self._loop.create_task(work))
             tasks[0].add_done_callback(lambda _task: ended.set())
 
-        self._loop.call_soon_threadsafe(start)
+        def cancel() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:  # interrupted before it was handed over
+                work.close()
+                ended.set()
+
         try:
+            self._loop.call_soon_threadsafe(start)
             # In slices, so that a signal that reached another thread is noticed by this one.
             while not ended.wait(1.0):
                 pass
         except BaseException:
-            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - filled by `start`
+            self._loop.call_soon_threadsafe(cancel)
             ended.wait(_CLEAN_UP_WITHIN_S)
             raise
         return tasks[0].result()
