@@ -13,6 +13,8 @@ from .metrics import Tally
 from .wire import Message
 
 BACKLOG = 4096
+# A connection that looks idle may have a request in its socket's buffer; this is the time to read it.
+LAST_CALL_S = 0.05
 
 
 class Listener:
@@ -38,6 +40,7 @@ class Listener:
         self.draining = True
         if self._server is not None:
             self._server.close()
+        await asyncio.sleep(min(LAST_CALL_S, timeout_s))
         for connection in list(self._connections):
             if connection.idle:
                 connection.close()

@@ -233,6 +233,23 @@ def test_twenty_answers_of_8_mib_at_once_arrive_whole(kit):
     assert asyncio.run(story()) == [True] * 20
 
 
+def test_a_request_that_arrives_with_the_stop_is_answered_and_its_connection_closed(kit):
+    async def story():
+        async with kit.Stage(kit.serve) as stage:
+            clients = [await stage.client() for _ in range(20)]
+            for client in clients:
+                await client.ask()
+            for client in clients:
+                client.send()
+            clean = await stage.router.stop()
+            return clean, [await client.receive() for client in clients]
+
+    clean, replies = asyncio.run(story())
+
+    assert clean
+    assert {(reply.status, reply.headers["connection"]) for reply in replies} == {(200, "close")}
+
+
 def test_the_backend_sees_its_own_host_and_the_clients_headers(kit):
     async def story():
         async with kit.Stage(kit.serve) as stage:
