@@ -21,10 +21,12 @@ from .keepalive_race import KeepaliveRace
 from .kill import Kill
 from .latency import Latency
 from .many_headers import ManyHeaders
+from .pause import Pause
 from .refused import Refused
 from .reset import Reset
 from .reset_after_request import ResetAfterRequest
 from .router_restart import RouterRestart
+from .sleep import Sleep
 from .stall import Stall
 from .stall_body import StallBody
 from .status import Status
@@ -37,6 +39,8 @@ FAULTS: dict[str, type[Fault]] = {
     "kill": Kill,
     "stop": Stop,
     "terminate": Terminate,
+    "pause": Pause,
+    "sleep": Sleep,
     # on the network, by Toxiproxy
     "refused": Refused,
     "latency": Latency,

@@ -20,7 +20,17 @@ from .answers import DONE, ENGINE_DEAD, SHUTTING_DOWN, Answer, error_body, error
 from .engine import fork_engine
 from .engine_client import EngineClient, EngineDeadError
 from .http import Exchange, Handler, Request, Server
-from .requests import Problem, RequestError, chat_prompt, check_model, parse_generation, parse_json, text_prompt
+from .requests import (
+    Problem,
+    RequestError,
+    chat_prompt,
+    check_model,
+    parse_generation,
+    parse_json,
+    parse_level,
+    parse_mode,
+    text_prompt,
+)
 from .settings import VERSION, Settings
 from .tokens import decode
 
@@ -45,6 +55,7 @@ class Api:
         self._ended = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self._terminating = False
+        self._sleep_level: int | None = None
         self._routes = self._make_routes()
 
     async def run(self, engine: socket.socket) -> None:
@@ -75,6 +86,9 @@ class Api:
                 "/pause": {"POST": self._pause},
                 "/resume": {"POST": self._resume},
                 "/is_paused": {"GET": self._is_paused},
+                "/sleep": {"POST": self._sleep},
+                "/wake_up": {"POST": self._wake_up},
+                "/is_sleeping": {"GET": self._is_sleeping},
             }
         return routes
 
@@ -172,14 +186,11 @@ class Api:
 
     async def _metrics(self, _request: Request, exchange: Exchange) -> None:
         histograms = [self._first_token, self._whole]
-        page = metrics.render(self._engine.stats, histograms, self._settings.model)
+        page = metrics.render(self._engine.stats, histograms, self._settings.model, self._sleep_level)
         exchange.reply(200, page, metrics.CONTENT_TYPE)
 
     async def _pause(self, request: Request, exchange: Exchange) -> None:
-        mode = request.query.get("mode", "abort")
-        if mode not in {"abort", "wait", "keep"}:
-            raise RequestError(Problem(f"mode must be abort, wait or keep, got {mode}.", param="mode"))
-        await self._engine.ask("pause", mode=mode)
+        await self._engine.ask("pause", mode=parse_mode(request.query))
         exchange.reply(200, orjson.dumps({"status": "paused"}))
 
     async def _resume(self, _request: Request, exchange: Exchange) -> None:
@@ -188,6 +199,21 @@ class Api:
 
     async def _is_paused(self, _request: Request, exchange: Exchange) -> None:
         exchange.reply(200, orjson.dumps({"is_paused": await self._engine.ask("is_paused")}))
+
+    async def _sleep(self, request: Request, exchange: Exchange) -> None:
+        level = parse_level(request.query)
+        await self._engine.ask("pause", mode=parse_mode(request.query))
+        self._sleep_level = level
+        exchange.reply(200, orjson.dumps({"status": "sleeping", "level": level}))
+
+    async def _wake_up(self, _request: Request, exchange: Exchange) -> None:
+        await self._engine.ask("resume")
+        self._sleep_level = None
+        exchange.reply(200, orjson.dumps({"status": "awake", "tags": None}))
+
+    async def _is_sleeping(self, _request: Request, exchange: Exchange) -> None:
+        # vLLM's engine calls any pause sleep here.
+        exchange.reply(200, orjson.dumps({"is_sleeping": await self._engine.ask("is_paused")}))
 
     # Ends
 

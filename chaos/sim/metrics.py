@@ -7,6 +7,8 @@ from typing import Any
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
+_DEEPEST = 2  # sleep level
+
 _GAUGES = {  # name: (key of the engine's stats, help)
     "vllm:num_requests_running": ("running", "Number of requests in model execution batches."),
     "vllm:num_requests_waiting": ("waiting", "Number of requests waiting to be processed."),
@@ -45,10 +47,18 @@ class Histogram:
         yield f"{self._name}_sum{{{labels}}} {self._sum}"
 
 
-def render(stats: dict[str, Any], histograms: list[Histogram], model: str) -> bytes:
+def render(stats: dict[str, Any], histograms: list[Histogram], model: str, sleep_level: int | None = None) -> bytes:
     """The whole page. `stats` are the engine's last ones, so they stand still while it is stopped."""
     labels = f'engine="0",model_name="{model}"'
-    return "\n".join([*_lines(stats, histograms, labels), ""]).encode()
+    return "\n".join([*_lines(stats, histograms, labels), *_sleep_state(sleep_level, labels), ""]).encode()
+
+
+def _sleep_state(level: int | None, labels: str) -> Iterator[str]:
+    """The level at which the engine sleeps, None while it is awake."""
+    states = {"awake": level is None, "weights_offloaded": level == 1, "discard_all": level == _DEEPEST}
+    yield from _header("vllm:engine_sleep_state", "gauge", "Engine sleep state.")
+    for state, on in states.items():
+        yield f'vllm:engine_sleep_state{{{labels},sleep_state="{state}"}} {float(on)}'
 
 
 def _lines(stats: dict[str, Any], histograms: list[Histogram], labels: str) -> Iterator[str]:

@@ -65,6 +65,27 @@ def _invalid(kind: str, where: str | int | None, message: str) -> RequestError:
     return RequestError(Problem(text, kind="Bad Request", param=param))
 
 
+def parse_mode(query: dict[str, str]) -> str:
+    """What a pause does to requests in flight."""
+    mode = query.get("mode", "abort")
+    if mode not in {"abort", "wait", "keep"}:
+        raise _invalid_query("mode", "literal_error", "Input should be 'abort', 'wait' or 'keep'")
+    return mode
+
+
+def parse_level(query: dict[str, str]) -> int:
+    """How deep an engine sleeps."""
+    level = query.get("level", "1")
+    if level not in {"0", "1", "2"}:
+        raise _invalid_query("level", "less_than_equal", "Input should be less than or equal to 2")
+    return int(level)
+
+
+def _invalid_query(name: str, kind: str, message: str) -> RequestError:
+    text = f"1 validation error:\n  {{'type': '{kind}', 'loc': ('query', '{name}'), 'msg': \"{message}\"}}"
+    return RequestError(Problem(text, kind="Bad Request", param=f"query.{name}"))
+
+
 def check_model(body: dict[str, Any], settings: Settings) -> None:
     """Refuse a model that is not served; none at all means the served one."""
     model = body.get("model")

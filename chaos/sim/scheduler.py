@@ -108,13 +108,10 @@ class Scheduler:
         return outputs
 
     def pause(self, mode: str) -> list[Output]:
-        """Admit nothing more: mode "abort" ends what runs, "wait" lets it finish, "keep" freezes it."""
+        """Admit nothing more: mode "abort" ends what is there, "wait" lets what runs finish, "keep" freezes it."""
         self.paused = True
         self.frozen = mode == "keep"
-        running = list(self._running.values()) if mode == "abort" else []
-        outputs = [self._finish(sequence, "abort") for sequence in running]
-        self._count()
-        return outputs
+        return self.abort_all() if mode == "abort" else []
 
     def resume(self) -> None:
         """Admit and decode again."""

@@ -7,6 +7,8 @@ from pydantic import ValidationError
 
 from gymproof.chaos.faults.base import Layer, Symptom, Target
 from gymproof.chaos.faults.kill import Kill
+from gymproof.chaos.faults.pause import Pause
+from gymproof.chaos.faults.sleep import Sleep
 from gymproof.chaos.faults.stop import Stop
 from gymproof.chaos.faults.terminate import Terminate
 from gymproof.chaos.fleet import SimFleet
@@ -16,11 +18,14 @@ FAULTS = [
     *(Kill(process=process) for process in ("server", "engine", "group")),
     *(Stop(process=process) for process in ("server", "engine", "group")),
     Terminate(),
+    *(Pause(mode=mode) for mode in ("abort", "wait", "keep")),
+    *(Sleep(level=level) for level in (0, 1, 2)),
 ]
+LIVES_ON = (Stop, Pause, Sleep)
 
 
 def named(fault) -> str:
-    return f"{type(fault).__name__}-{getattr(fault, 'process', 'server')}"
+    return "-".join([type(fault).__name__, *map(str, fault.model_dump().values())])
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=named)
@@ -40,7 +45,7 @@ def test_a_process_fault_shows_its_symptoms_and_heals(tmp_path, fault):
                     async with session.post(f"{shard.url}/v1/chat/completions", json=body) as response:
                         assert response.status == 200
             assert other.generation == 1
-            assert struck.generation == (1 if isinstance(fault, Stop) else 2)
+            assert struck.generation == (1 if isinstance(fault, LIVES_ON) else 2)
 
     asyncio.run(story())
 

@@ -317,3 +317,23 @@ def test_a_pause_holds_requests_until_resume(with_shard):
         assert (await session.post("/pause", params={"mode": "gently"})).status == 400
 
     with_shard(story)
+
+
+def test_a_sleeping_engine_holds_requests_and_says_how_deep_it_sleeps(with_shard):
+    async def story(shard, session):
+        call = asyncio.create_task(post(session, chat(tokens=3000)))
+        await wait_running(session, "1.0")
+        response = await session.post("/sleep", params={"level": 2})
+        assert await response.json() == {"status": "sleeping", "level": 2}
+        assert (await call)[1]["choices"][0]["finish_reason"] == "abort"
+        held = asyncio.create_task(post(session, chat(tokens=1)))
+        await wait_for_work(shard)
+        assert await (await session.get("/is_sleeping")).json() == {"is_sleeping": True}
+        assert 'sleep_state="discard_all"} 1.0' in await (await session.get("/metrics")).text()
+        assert not held.done()
+        assert await (await session.post("/wake_up")).json() == {"status": "awake", "tags": None}
+        assert (await held)[0] == 200
+        assert 'sleep_state="awake"} 1.0' in await (await session.get("/metrics")).text()
+        assert (await session.post("/sleep", params={"level": 3})).status == 400
+
+    with_shard(story)
