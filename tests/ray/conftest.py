@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +34,10 @@ TICK_S = 0.3
 AGAIN_WITHIN_S = 30.0  # a restart takes 2 s on an idle machine
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ray: starts a Ray on this machine")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
@@ -43,17 +47,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cluster() -> Iterator[None]:
+@contextmanager
+def alone() -> Iterator[None]:
+    """No other test worker has a Ray meanwhile; in the end nothing of this one's is left."""
     with (Path(tempfile.gettempdir()) / f"gymproof-ray-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
         try:
             yield
         finally:
             ray.shutdown()
             left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=20.0)[1]
             assert [process.name() for process in left if "ray" in process.name()] == []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    with alone():
+        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+        yield
 
 
 class CountingHandle(ActorRouter):
@@ -78,9 +89,9 @@ class CountingHandle(ActorRouter):
 
 
 class Stage:
-    """Everything that a test needs of one started router."""
+    """What a test needs of one started router. `fleet` says where its shards are and what they were asked."""
 
-    def __init__(self, fleet: SimFleet, router: StartedRouter, client: Any) -> None:
+    def __init__(self, fleet: Any, router: StartedRouter, client: Any) -> None:
         self.fleet = fleet
         self.router = router
         self.client = client
@@ -209,26 +220,24 @@ def listening(port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def open_stage(folder: Path, **settings: Any) -> AsyncIterator[Stage]:
+async def open_stage(fleet: Any, **settings: Any) -> AsyncIterator[Stage]:
+    """A router in front of a fleet that runs, its controller, a client."""
     settings = {"backend_timeout_s": 20.0, "host": "127.0.0.1", **settings}
-    async with SimFleet(2, folder=folder, max_model_len=32_768) as fleet:
-        urls = [f"{shard.url}/v1" for shard in fleet.shards]
-        with PortLease() as lease:
-            ports = range(lease.port, lease.port + 1)
-            router = await asyncio.to_thread(start_router_actor, backend_urls=urls, ports=ports, **settings)
-            with router:
-                async with open_client("nemo-gym", router.base_url) as client:
-                    stage = Stage(fleet, router, client)
-                    ticking = asyncio.create_task(stage.controller.run(TICK_S))
-                    try:
-                        await stage.served_again()
-                        yield stage
-                        assert not ticking.done(), ticking.exception()
-                    finally:
-                        ticking.cancel()
-                        await asyncio.gather(ticking, return_exceptions=True)
-                pid = stage.pid()
-            await until(lambda: pid is None or not psutil.pid_exists(pid), "the actor's end", 20.0)
+    urls = [f"{shard.url}/v1" for shard in fleet.shards]
+    with PortLease() as lease:
+        ports = range(lease.port, lease.port + 1)
+        router = await asyncio.to_thread(start_router_actor, backend_urls=urls, ports=ports, **settings)
+        with router:
+            async with open_client("nemo-gym", router.base_url) as client:
+                stage = Stage(fleet, router, client)
+                ticking = asyncio.create_task(stage.controller.run(TICK_S))
+                try:
+                    await stage.served_again()
+                    yield stage
+                    assert not ticking.done(), ticking.exception()
+                finally:
+                    ticking.cancel()
+                    await asyncio.gather(ticking, return_exceptions=True)
 
 
 @pytest.fixture
@@ -237,7 +246,10 @@ def on_stage(tmp_path: Path) -> Callable[..., None]:
 
     def run(story: Callable[[Stage], Awaitable[None]], **settings: Any) -> None:
         async def play() -> None:
-            async with open_stage(tmp_path, **settings) as stage:
+            async with (
+                SimFleet(2, folder=tmp_path, max_model_len=32_768) as fleet,
+                open_stage(fleet, **settings) as stage,
+            ):
                 await story(stage)
 
         asyncio.run(play())
@@ -245,7 +257,7 @@ def on_stage(tmp_path: Path) -> Callable[..., None]:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tools() -> SimpleNamespace:
     """What stories and tests share."""
-    return SimpleNamespace(listening=listening, until=until)
+    return SimpleNamespace(alone=alone, listening=listening, open_stage=open_stage, until=until)
