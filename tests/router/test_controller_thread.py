@@ -1,0 +1,71 @@
+"""The controller for a driver without an event loop."""
+
+import threading
+
+import pytest
+
+from gymproof.router.controller import FleetController, FleetExhaustedError
+from gymproof.router.controller_thread import ControllerThread
+from gymproof.router.health import State
+
+A, B = "http://a:8000/v1", "http://b:8000/v1"
+WAIT_S = 10.0
+
+
+class Router:
+    """Remembers the last push."""
+
+    def __init__(self) -> None:
+        self.serving: list[str] | None = None
+        self.pushed = threading.Event()
+
+    async def instance_id(self) -> str:
+        return "one"
+
+    async def set_serving_backends(self, urls: list[str]) -> None:
+        self.serving = urls
+        self.pushed.set()
+
+    async def drain_backend_outcomes(self) -> dict[str, tuple[int, int]]:
+        return {}
+
+
+async def alive(_url: str) -> bool:
+    return True
+
+
+def test_it_ticks_until_its_end():
+    router = Router()
+    with ControllerThread(FleetController(router, [A, B], probe=alive), every_s=0.01) as controller:
+        assert router.pushed.wait(WAIT_S)
+        controller.check()
+        assert controller.states() == {A: State.HEALTHY, B: State.HEALTHY}
+
+    assert "fleet controller" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_report_has_reached_the_router_when_it_returns():
+    router = Router()
+    with ControllerThread(FleetController(router, [A, B], probe=alive)) as controller:
+        controller.report_restart(A)
+        assert router.serving == [B]
+        controller.report_refit(A)
+        assert router.serving == [A, B]
+
+
+def test_a_report_on_a_shard_of_nobody_raises_in_the_driver():
+    with ControllerThread(FleetController(Router(), [A], probe=alive)) as controller:
+        with pytest.raises(KeyError, match="not a shard of this fleet"):
+            controller.report_restart(B)
+        controller.check()
+
+
+def test_an_exhausted_fleet_is_the_drivers_next_check():
+    controller = FleetController(Router(), [A], probe=alive, exhausted_after_s=0.0)
+    with ControllerThread(controller, every_s=0.01) as thread:
+        thread.report_restart(A)
+        thread._thread.join(WAIT_S)
+        with pytest.raises(FleetExhaustedError, match=A):
+            thread.check()
+        with pytest.raises(FleetExhaustedError):
+            thread.report_refit(A)
