@@ -6,20 +6,20 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, Self
 
-from .faults.base import ShardProcess
+from .asking import chat_body, post, status_of
 from .guard import Guard
 from .history import Served
 from .ports import PortLease
 from .processes import Group, ProcessGroup
 from .served import LogReader
-from .tags import tag
 
 ProcessName = Literal["server", "engine", "group"]
 ENGINE = "VLLM::EngineCore"
@@ -27,45 +27,11 @@ _POLL_S = 0.02
 _GENERATES_WITHIN_S = 2.0
 _READY = "ready"  # the call by which the harness asks whether a shard generates
 # Asked like a rollout asks, so that what an engine does at its first such request is done when it is ready.
-_BODY = b'{"messages":[{"role":"user","content":"%b"}],"max_tokens":1,"logprobs":true}' % tag(_READY).encode()
-_QUESTION = (
-    b"POST /v1/chat/completions HTTP/1.1\r\nHost: shard\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
-)
+_QUESTION = chat_body(_READY, max_tokens=1, logprobs=True)
 
 
 class ShardStartError(RuntimeError):
     """A shard did not come up; the message has the last lines of its output."""
-
-
-class Shard(ShardProcess, Protocol):
-    """What a runner needs of a shard besides what faults need."""
-
-    port: int
-    generation: int  # how often it was started: another number is another process
-
-    def in_flight(self) -> int:
-        """Generations begun and not ended, also while the shard is stopped."""
-
-    def alive(self) -> bool:
-        """Whether both of its processes live."""
-
-
-class Fleet(Protocol):
-    """Several shards; an async context manager that starts and stops them."""
-
-    @property
-    def shards(self) -> Sequence[Shard]:
-        """The shards, by index."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def served(self) -> list[Served]:
-        """What every shard was asked so far."""
 
 
 class LocalShard:
@@ -133,7 +99,7 @@ class LocalShard:
             within_s = max(within_s, self._start_within_s)
         last = time.monotonic() + within_s
         self.signal("group", signal.SIGCONT)
-        while not await generates(self.port, within_s=_GENERATES_WITHIN_S):
+        while not await generates(self.url, within_s=_GENERATES_WITHIN_S):
             group = self._group
             if group is None or group.exit_code() is not None:
                 raise ShardStartError(f"shard {self.index} ended while starting:\n{group and group.tail()}")
@@ -154,18 +120,9 @@ class LocalShard:
             self._group = None
 
 
-async def generates(port: int, *, within_s: float) -> bool:
+async def generates(url: str, *, within_s: float) -> bool:
     """Whether a shard gives one token: `/health`, and most else, is 200 while the engine is stopped."""
-    try:
-        async with asyncio.timeout(within_s):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                writer.write(_QUESTION)
-                return (await reader.readline()).split()[1:2] == [b"200"]
-            finally:
-                writer.transport.abort()
-    except (OSError, TimeoutError):
-        return False
+    return await status_of(url, post(url, _QUESTION), within_s=within_s) == HTTPStatus.OK
 
 
 class LocalFleet(ABC):

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Protocol, cast
 
-_LINGER_ZERO = struct.pack("ii", 1, 0)
+LINGER_ZERO = struct.pack("ii", 1, 0)  # closing sends RST
 
 
 class Owner(Protocol):
@@ -82,7 +82,7 @@ class Leg(asyncio.Protocol):
             return
         with contextlib.suppress(OSError):
             connection = self._transport.get_extra_info("socket")
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
         self._transport.abort()
 
     def read(self, *, on: bool) -> None:

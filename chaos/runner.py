@@ -212,7 +212,7 @@ async def _inspect(stage: Stage) -> list[ShardReport]:
         ShardReport(
             shard=shard.index,
             same_process=shard.generation == stage.generations[shard.index],
-            healthy=await answers_http(shard.port),
+            healthy=await answers_http(shard.url),
         )
         for shard in stage.fleet.shards
     ]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import ClassVar
 
+from .asking import ask, dial
 from .http1 import (
     Bad,
     Mark,
@@ -19,8 +20,6 @@ from .http1 import (
     ResponseReader,
 )
 from .legs import Leg, connect
-
-_PIECE = 1 << 16
 
 
 class Script:
@@ -107,19 +106,9 @@ class Connection:
 
     async def fetch(self, request: Request) -> Response:
         """The shard's whole answer. Its connection is closed at once when the script is cancelled."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._upstream_port)
-        try:
-            writer.write(request.wire)
-            answer = ResponseReader()
-            while not answer.whole and answer.bad is None:
-                data = await reader.read(_PIECE)
-                if data:
-                    answer.feed(data)
-                else:
-                    answer.end()
-                    break
-        finally:
-            writer.transport.abort()
+        answer = ResponseReader()
+        async with dial(self.shard_url) as streams:
+            await ask(streams, request.wire, answer)
         if not answer.whole:
             raise ConnectionError(f"the shard on port {self._upstream_port} gave no whole answer")
         return answer.response()

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from .asking import status_of
 from .choices import PLACEHOLDERS
 from .guard import Guard
 from .ports import PortLease
@@ -68,7 +69,7 @@ class RouterUnderTest:
         argv = fill(self._command, self._wiring, self.port)
         group = self._group = ProcessGroup(argv, guard=self._guard, output=self._wiring.folder / "router.log")
         give_up = time.monotonic() + self._start_within_s
-        while not await answers_http(self.port):
+        while not await answers_http(self.url, within_s=self._start_within_s):
             if group.exit_code() is not None:
                 raise RouterError(f"the router under test ended with {group.exit_code()}: {self._said()}")
             if time.monotonic() > give_up:
@@ -93,19 +94,10 @@ class RouterUnderTest:
         return f"{self._command}\n{(self._group and self._group.tail()) or '(it printed nothing)'}"
 
 
-async def answers_http(port: int) -> bool:
-    """Whether a harmless request to the port gets a status line."""
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    try:
-        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-        return (await reader.readline()).startswith(b"HTTP/")
-    except OSError:
-        return False
-    finally:
-        writer.transport.abort()
+async def answers_http(url: str, *, within_s: float = 5.0) -> bool:
+    """Whether a harmless request gets a status line within `within_s` seconds."""
+    question = b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    return await status_of(url, question, within_s=within_s) is not None
 
 
 def fill(command: str, wiring: Wiring, port: int) -> list[str]:

@@ -1,54 +1,32 @@
 """A witness asks a shard, past the router, and says what it saw, before anybody judges the router by a fault.
 
-A fault that did not act proves nothing, and one may act on new connections and not on pooled ones. The witness has its
-own raw sockets, so that no client library retries, pools or explains anything away.
+A fault that did not act proves nothing, and one may act on new connections and not on pooled ones.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import orjson
 
+from .asking import Streams, ask, chat_body, dial, post
+from .clients.rollouts import FINISH_REASONS
 from .faults.base import Fault, Symptom
 from .http1 import ResponseReader
-from .tags import tag
 
 CALL = "witness"
-_PIECE = 1 << 16
 _BASELINE_WITHIN_S = 10.0
 _BASELINE_ASKS = 3
-_USABLE_REASONS = {"stop", "length", "tool_calls", "content_filter", "function_call"}
 _ENDS = {"fin": Symptom.CLOSED, "rst": Symptom.RESET, "silence": Symptom.SILENT}
-_QUESTION = orjson.dumps({"messages": [{"role": "user", "content": f"{tag(CALL)} Well?"}], "max_tokens": 1})
+_BODY = chat_body(CALL, "Well?", max_tokens=1)
 
 
 class WitnessError(Exception):
     """A shard's route did not answer rightly before the fault, so nothing can be said about the fault."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """A kept connection to a shard's route."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    @classmethod
-    async def open(cls, url: str) -> Self:
-        """Connect to the host and port of `url`. Raises OSError."""
-        parts = urlsplit(url)
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        return cls(reader, writer)
-
-    def close(self) -> None:
-        """Close at once, so that a shard that still works sees that nobody waits."""
-        self.writer.transport.abort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +37,22 @@ class Sight:
     seconds: float | None = None
 
 
-async def observe(url: str, *, patience_s: float, pooled: Connection | None = None) -> Sight:
+async def observe(url: str, *, patience_s: float, pooled: Streams | None = None) -> Sight:
     """Ask for one token, on `pooled` or else on a new connection, and see what happens within `patience_s` seconds.
 
     A new connection is closed afterwards.
     """
     began = time.monotonic()
-    answer, connection = ResponseReader(), pooled
+    answer, how = ResponseReader(), "fin"
     try:
-        async with asyncio.timeout(patience_s):
-            connection = connection or await Connection.open(url)
-            how = await _ask(connection, url, answer)
+        async with asyncio.timeout(patience_s), nullcontext(pooled) if pooled else dial(url) as streams:
+            await ask(streams, post(url, _BODY), answer)
     except ConnectionRefusedError:
         return Sight(Symptom.REFUSED)
     except ConnectionError:
         how = "rst"
     except TimeoutError:
         how = "silence"
-    finally:
-        if connection is not None and pooled is None:
-            connection.close()
     return Sight(classify(answer, how), time.monotonic() - began if answer.whole else None)
 
 
@@ -116,21 +90,22 @@ class Witness:
         self._urls = urls
         self._patience_s = patience_s
         self._slow_by_s = slow_by_s
-        self._kept: dict[str, Connection] = {}
+        self._stack = AsyncExitStack()
+        self._kept: dict[str, Streams] = {}
         self._usual_s: dict[str, float] = {}
 
     async def __aenter__(self) -> Self:
         try:
             await asyncio.gather(*(self._prepare(url) for url in self._urls))
         except BaseException:
-            self._close()
+            await self._stack.aclose()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        await self._stack.aclose()
 
     async def sees(self, fault: Fault) -> tuple[bool, str]:
         """Whether the fault acts on every route, on a new and on the kept connection, and what was seen, in a line."""
@@ -151,12 +126,12 @@ class Witness:
 
     async def _prepare(self, url: str) -> None:
         try:
-            self._kept[url] = connection = await Connection.open(url)
+            self._kept[url] = kept = await self._stack.enter_async_context(dial(url))
         except OSError as error:
             raise WitnessError(f"{url} cannot be connected to before the fault: {error}") from error
         usual = _BASELINE_WITHIN_S
         for _ in range(_BASELINE_ASKS):
-            sight = await observe(url, patience_s=_BASELINE_WITHIN_S, pooled=connection)
+            sight = await observe(url, patience_s=_BASELINE_WITHIN_S, pooled=kept)
             if sight.symptom is not Symptom.OK or sight.seconds is None:
                 raise WitnessError(f"{url} shows {sight.symptom} before the fault")
             usual = min(usual, sight.seconds)
@@ -166,32 +141,10 @@ class Witness:
         slow = sight.seconds is not None and sight.seconds > self._usual_s[url] + self._slow_by_s
         return Symptom.SLOW if slow and sight.symptom is Symptom.OK else sight.symptom
 
-    def _close(self) -> None:
-        for connection in self._kept.values():
-            connection.close()
-
-
-async def _ask(connection: Connection, url: str, answer: ResponseReader) -> str:
-    """Send the question and read until the answer is whole, bad, or ended; returns how it ended."""
-    head = (
-        "POST /v1/chat/completions HTTP/1.1",
-        f"Host: {urlsplit(url).netloc}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(_QUESTION)}",
-    )
-    connection.writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + _QUESTION)
-    while not answer.whole and answer.bad is None:
-        data = await connection.reader.read(_PIECE)
-        if not data:
-            answer.end()
-            return "fin"
-        answer.feed(data)
-    return ""
-
 
 def _usable(body: bytes) -> bool:
     """Whether this is a chat completion that a client may use."""
-    with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):
+    with suppress(orjson.JSONDecodeError, LookupError, TypeError):
         choice: Any = orjson.loads(body)["choices"][0]
-        return "message" in choice and choice["finish_reason"] in _USABLE_REASONS
+        return "message" in choice and choice["finish_reason"] in FINISH_REASONS
     return False

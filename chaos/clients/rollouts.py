@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..asking import CHAT_PATH
 from ..history import Call, Outcome, Record, Rollout
 from ..tags import tag
 from .base import GymClient
 
-CHAT_PATH = "/v1/chat/completions"
 TOKENIZE_PATH = "/tokenize"
 DEFAULT_MODEL = "tiny"
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})  # OpenAI's literals

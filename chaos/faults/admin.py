@@ -3,17 +3,15 @@
 vLLM serves these routes with VLLM_SERVER_DEV_MODE=1, as training set-ups run it.
 """
 
-import asyncio
-from contextlib import suppress
+from http import HTTPStatus
 from typing import ClassVar
-from urllib.parse import urlsplit
 
+from ..asking import post, status_of
 from .base import Symptom, Target
 from .process import ProcessFault
 
 _DONE_WITHIN_S = 20.0
 _UNDONE_WITHIN_S = 5.0
-_OK = 200
 
 
 class AdminFault(ProcessFault):
@@ -32,26 +30,13 @@ class AdminFault(ProcessFault):
 
     async def inject(self, target: Target) -> None:
         """Tell it. Raises RuntimeError if the shard does not do it."""
-        status = await tell(target.shard.url, self.route, within_s=_DONE_WITHIN_S)
-        if status != _OK:
-            raise RuntimeError(f"{target.shard.url}{self.route} was answered with {status}")
+        url = target.shard.url
+        status = await status_of(url, post(url, b"", self.route), within_s=_DONE_WITHIN_S)
+        if status != HTTPStatus.OK:
+            raise RuntimeError(f"{url}{self.route} was answered with {status or 'nothing'}")
 
     async def heal(self, target: Target) -> None:
         """Tell it to go on; a shard that cannot be told is started again."""
-        with suppress(OSError, TimeoutError, ValueError):
-            await tell(target.shard.url, self.undo, within_s=_UNDONE_WITHIN_S)
+        url = target.shard.url
+        await status_of(url, post(url, b"", self.undo), within_s=_UNDONE_WITHIN_S)
         await super().heal(target)
-
-
-async def tell(url: str, route: str, *, within_s: float) -> int:
-    """POST nothing to a route; the status. Raises OSError, TimeoutError, and ValueError for what is no status line."""
-    parts = urlsplit(url)
-    async with asyncio.timeout(within_s):
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        try:
-            head = f"POST {route} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-            writer.write(head.encode())
-            _, status, *_ = (await reader.readline()).split()
-            return int(status)
-        finally:
-            writer.transport.abort()

@@ -4,15 +4,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import ClassVar
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from ..asking import ask, chat_body, dial, post
 from ..http1 import ResponseReader
 from .base import Layer, RouterFault, RouterHandle, Symptom
-from .client import chat_body, post
 
-_PIECE = 1 << 16
 _ANSWER_WITHIN_S = 30.0
 
 
@@ -53,17 +51,10 @@ class BadRequests(RouterFault):
 
 async def _ask(entry_url: str, body: bytes) -> str:
     """The status of the answer, or that there was none."""
-    parts = urlsplit(entry_url)
     answer = ResponseReader()
     try:
-        async with asyncio.timeout(_ANSWER_WITHIN_S):
-            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-            try:
-                writer.write(post(entry_url, body))
-                while not answer.whole and answer.bad is None and (data := await reader.read(_PIECE)):
-                    answer.feed(data)
-            finally:
-                writer.transport.abort()
-    except (OSError, TimeoutError):
+        async with asyncio.timeout(_ANSWER_WITHIN_S), dial(entry_url) as streams:
+            await ask(streams, post(entry_url, body), answer)
+    except OSError:
         return "no answer"
     return str(answer.response().status) if answer.whole else "no answer"

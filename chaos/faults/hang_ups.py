@@ -3,17 +3,14 @@
 import asyncio
 import itertools
 import socket
-import struct
 from dataclasses import dataclass
 from typing import ClassVar
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from ..asking import chat_body, dial, post
+from ..legs import LINGER_ZERO
 from .base import Layer, RouterFault, RouterHandle, Symptom
-from .client import chat_body, post
-
-_LINGER_ZERO = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +58,15 @@ class HangUps(RouterFault):
         """Returns whether the client left first."""
         body = chat_body(call, "Go on.", model=self.model, max_tokens=self.max_tokens, ignore_eos=True)
         wire = post(entry_url, body)
-        parts = urlsplit(entry_url)
         try:
-            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        except OSError:
-            return False
-        try:
-            writer.write(wire[: len(wire) - int(len(body) * (1 - manner.share))])
-            async with asyncio.timeout(manner.after_s):
-                await reader.read(1)
+            async with dial(entry_url) as (reader, writer):
+                if manner.reset:
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
+                writer.write(wire[: len(wire) - int(len(body) * (1 - manner.share))])
+                async with asyncio.timeout(manner.after_s):
+                    await reader.read(1)
         except TimeoutError:
             return True
         except OSError:
             return False
-        finally:
-            _leave(writer, reset=manner.reset)
         return False
-
-
-def _leave(writer: asyncio.StreamWriter, *, reset: bool) -> None:
-    if reset:
-        connection: socket.socket = writer.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
-    writer.transport.abort()

@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 
-from gymproof.chaos.clients.rollouts import CHAT_PATH, TOKENIZE_PATH, run_load, run_rollout
+from gymproof.chaos.asking import CHAT_PATH
+from gymproof.chaos.clients.rollouts import TOKENIZE_PATH, run_load, run_rollout
 from gymproof.chaos.history import Call, Outcome, Rollout
 from gymproof.chaos.tags import call_of, tag
 

@@ -54,11 +54,11 @@ def test_a_router_answers_on_its_port_again_after_a_restart_and_is_gone_afterwar
         seen = []
         with Guard() as guard:
             async with RouterUnderTest(command, wiring, guard) as router:
-                seen.append(await answers_http(router.port))
+                seen.append(await answers_http(router.url))
                 await router.stop(signal.SIGKILL)
-                seen.append(await answers_http(router.port))
+                seen.append(await answers_http(router.url))
                 await router.start()
-                seen.append(await answers_http(router.port))
+                seen.append(await answers_http(router.url))
         return router.port, seen
 
     port, seen = asyncio.run(run())
@@ -88,3 +88,17 @@ def test_a_router_that_never_listens_is_an_error_after_a_bound(wiring: Wiring):
 
     with pytest.raises(RouterError, match=r"gave no HTTP answer in 0\.2 s: sleep 60"):
         asyncio.run(run())
+
+
+def test_a_router_that_takes_connections_and_is_silent_is_given_up(wiring: Wiring, tmp_path: Path):
+    listens = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
+    (tmp_path / "silent.py").write_text(listens)
+
+    async def run() -> None:
+        with Guard() as guard:
+            command = f"{sys.executable} {tmp_path / 'silent.py'} {{port}}"
+            async with RouterUnderTest(command, wiring, guard, start_within_s=1.0):
+                pass
+
+    with pytest.raises(RouterError, match=r"no HTTP answer in 1 s"):
+        asyncio.run(asyncio.wait_for(run(), 20.0))

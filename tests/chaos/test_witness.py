@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from gymproof.chaos.asking import dial
 from gymproof.chaos.faults import FAULTS
 from gymproof.chaos.faults.base import Symptom
 from gymproof.chaos.http1 import ResponseReader
 from gymproof.chaos.tags import call_of
-from gymproof.chaos.witness import Connection, Witness, WitnessError, classify, matches, observe
+from gymproof.chaos.witness import Witness, WitnessError, classify, matches, observe
 
 CHAT = b'{"choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "length"}]}'
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(CHAT), CHAT)
@@ -140,9 +141,8 @@ def test_a_pooled_connection_stays_open_after_a_look(raw_server):
     async def main():
         async with raw_server(slow_after(9, wait_s=0.0)) as port:
             url = f"http://127.0.0.1:{port}"
-            connection = await Connection.open(url)
-            sights = [await observe(url, patience_s=5.0, pooled=connection) for _ in range(2)]
-            connection.close()
+            async with dial(url) as streams:
+                sights = [await observe(url, patience_s=5.0, pooled=streams) for _ in range(2)]
             return [sight.symptom for sight in sights]
 
     assert asyncio.run(main()) == [Symptom.OK, Symptom.OK]
