@@ -3,7 +3,11 @@
 import asyncio
 import signal
 
+import pytest
+
 from gymproof.router.health import State
+
+pytest.importorskip("ray", reason="needs the ray extra")
 
 
 def test_a_quarantined_shard_stays_so_over_a_restart(on_stage):
