@@ -184,6 +184,8 @@ class Connection:
 
     def _relay(self, data: bytes) -> None:
         if self._upstream is None or self._upstream.gone or self._upstream.fin_seen:
+            if self._upstream is not None:
+                self._upstream.rst()  # the shard has closed it, unseen behind a script
             self._upstream = Leg(self)
             self._upstream.partner, self.peer.partner = self.peer, self._upstream
             self._connecting = asyncio.ensure_future(self._connect(self._upstream))
