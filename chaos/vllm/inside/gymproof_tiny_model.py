@@ -4,7 +4,6 @@ Nothing is downloaded. The same folder comes out of every run, so replicas of it
 noise, but sampled noise of any length, which is what a chaos run needs of it.
 """
 
-import importlib
 import os
 import random
 import sys
@@ -12,10 +11,9 @@ from typing import Any
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
 
-# By name, since the environment in which types are checked has none of them.
-torch: Any = importlib.import_module("torch")
-tokenizers: Any = importlib.import_module("tokenizers")
-transformers: Any = importlib.import_module("transformers")
+import tokenizers
+import torch
+import transformers
 
 _CONTEXT = 4096  # tokens
 _ENDS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
