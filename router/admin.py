@@ -44,9 +44,9 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {error}", "admin_token_file") from None
     if not token:
-        raise ConfigError(f"{path}: holds no token")
+        raise ConfigError(f"{path}: holds no token; one line with it would be right", "admin_token_file")
     return token
 
 

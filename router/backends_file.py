@@ -21,7 +21,7 @@ def parse_lines(text: str, name: str) -> list[Endpoint]:
         try:
             endpoint = parse_backend(url)
         except BadBackendUrlError as error:
-            raise ConfigError(f"{name}:{number}: {error}") from None
+            raise ConfigError(f"{name}:{number}: {error}", "backends_file") from None
         endpoints.setdefault(endpoint.key, endpoint)
     return list(endpoints.values())
 
@@ -31,7 +31,7 @@ def read_backends(path: Path) -> list[Endpoint]:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {error}", "backends_file") from None
     return parse_lines(text, str(path))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .config import ConfigError, RouterConfig, make_config, read_file
-from .core import Router, bind_both
+from .core import BindError, Router, bind_both
 from .events import LOG, configure_logging
 from .impl import new_event_loop
 
@@ -66,24 +66,33 @@ def run(given: dict[str, Any], config: Path | None) -> None:
     """Start from options and an optional file; ends with the process's exit code."""
     if "backend" in given:
         given["backends"] = tuple(given.pop("backend"))
+    in_file: dict[str, Any] = {}
     try:
-        settings = effective_config(given, config)
+        in_file = {} if config is None else read_file(config)
+        settings = effective_config(given, in_file, str(config))
         configure_logging(settings.log_format)
         router = Router(settings)
         sockets = bind_both(settings)
-    except (ConfigError, OSError) as error:
-        typer.echo(f"gym-router: {error}", err=True)
+    except (ConfigError, BindError) as error:
+        where = f"{origin(error.key, given, in_file, str(config))}: " if error.key else ""
+        typer.echo(f"gym-router: {where}{error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run_until_signal(router, *sockets))
 
 
-def effective_config(given: dict[str, Any], file: Path | None) -> RouterConfig:
-    """The configuration from options and an optional file; options win. Raises ConfigError."""
-    values = {} if file is None else read_file(file)
+def effective_config(given: dict[str, Any], in_file: dict[str, Any], file: str) -> RouterConfig:
+    """The configuration from options and what is in a file; options win. Raises ConfigError."""
     if {"backends", "backends_file"} & given.keys():
-        values = {key: value for key, value in values.items() if key not in {"backends", "backends_file"}}
-    return make_config({**values, **given})
+        in_file = {key: value for key, value in in_file.items() if key not in {"backends", "backends_file"}}
+    return make_config({**in_file, **given}, lambda key: origin(key, given, in_file, file))
+
+
+def origin(key: str, given: dict[str, Any], in_file: dict[str, Any], file: str) -> str:
+    """Where a setting came from, or would: the file and its key, or the option."""
+    if key in in_file and key not in given:
+        return f"{file}: {key}"
+    return "--backend" if key == "backends" else f"--{key.replace('_', '-')}"
 
 
 async def run_until_signal(router: Router, listener: Any, admin: Any) -> None:

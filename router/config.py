@@ -4,12 +4,14 @@ A status that NeMo-Gym retries without bound is refused here, before anything li
 """
 
 import tomllib
+from collections.abc import Callable
+from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from gymproof.validators import validate_status
 
@@ -20,10 +22,20 @@ from .urls import parse_backend
 Seconds = Annotated[float, Field(gt=0)]
 Role: TypeAlias = Literal["retry", "give_up"]
 Port = Annotated[int, Field(ge=0, le=65535)]
+BACKEND_TIMEOUT_S = 600.0
+CONNECT_TIMEOUT_S = 5.0
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used; the message names the key and the value."""
+    """The configuration cannot be used. The message says why and what would be right; `key` is the setting, if one."""
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def _default_connect_timeout(before: dict[str, Any]) -> float:
+    return float(min(CONNECT_TIMEOUT_S, before.get("backend_timeout_s", BACKEND_TIMEOUT_S)))
 
 
 class HealthMode(Enum):
@@ -46,8 +58,8 @@ class RouterConfig(BaseModel):
     admin_host: str = "127.0.0.1"
     admin_port: Port | None = None
     admin_token_file: Path | None = None
-    backend_timeout_s: Seconds = 600.0
-    connect_timeout_s: Seconds = 5.0
+    backend_timeout_s: Seconds = BACKEND_TIMEOUT_S
+    connect_timeout_s: Seconds = Field(default_factory=_default_connect_timeout)
     no_healthy_backend_status: int = 409
     backend_failure_status: int = 500
     policy: str = "least_outstanding"
@@ -99,35 +111,30 @@ class RouterConfig(BaseModel):
             raise ValueError(f"unknown log format {name!r}; known: text, json")
         return name
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.connect_timeout_s > self.backend_timeout_s:
-            raise ValueError(
-                f"connect_timeout_s ({self.connect_timeout_s:g}) is longer than "
-                f"backend_timeout_s ({self.backend_timeout_s:g}), which covers it"
-            )
-        if self.no_shard_hold_s > self.backend_timeout_s:
-            raise ValueError(
-                f"no_shard_hold_s ({self.no_shard_hold_s:g}) is longer than "
-                f"backend_timeout_s ({self.backend_timeout_s:g}), which covers it"
-            )
-        return self
+    @field_validator("connect_timeout_s", "no_shard_hold_s")
+    @classmethod
+    def _inside_the_budget(cls, seconds: float, info: ValidationInfo) -> float:
+        budget = info.data.get("backend_timeout_s", seconds)
+        if seconds > budget:
+            raise ValueError(f"is longer than backend_timeout_s, which covers it: at most {budget:g} would be right")
+        return seconds
 
 
-def make_config(values: dict[str, Any]) -> RouterConfig:
-    """A configuration from keys and values. Raises ConfigError."""
+def make_config(values: dict[str, Any], name: Callable[[str], str] = str) -> RouterConfig:
+    """A configuration from keys and values. Raises ConfigError, in which `name(key)` says where a value came from."""
     try:
         return RouterConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(_line(entry) for entry in error.errors())) from None
+        raise ConfigError("; ".join(_line(entry, name) for entry in error.errors())) from None
 
 
-def _line(entry: Any) -> str:
-    key = ".".join(str(part) for part in entry["loc"])
-    unknown = entry["type"] == "extra_forbidden"
-    message = "no such setting" if unknown else entry["msg"].removeprefix("Value error, ")
-    value = "" if isinstance(entry["input"], dict) else f" (got {entry['input']!r})"
-    return f"{key}: {message}{value}" if key else message
+def _line(entry: Any, name: Callable[[str], str]) -> str:
+    key, *inside = (str(part) for part in entry["loc"])
+    message = entry["msg"].removeprefix("Value error, ")
+    if entry["type"] == "extra_forbidden":
+        known = get_close_matches(key, RouterConfig.model_fields, n=3) or sorted(RouterConfig.model_fields)
+        message = f"no such setting; there is {', '.join(known)}"
+    return f"{'.'.join([name(key), *inside])}: {message} (got {entry['input']!r})"
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -136,7 +143,7 @@ def read_file(path: Path) -> dict[str, Any]:
         text = path.read_text("utf-8")
         values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {error}", "config") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: must be a table of keys and values")
+        raise ConfigError(f"{path}: must be a table of keys and values", "config")
     return values

@@ -6,11 +6,13 @@ surprise on a thread that nobody watches.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from aiohttp import web
 
@@ -34,10 +36,23 @@ from .urls import Endpoint, parse_backend
 
 # What an answer may take to be sent once its deadline has passed.
 DRAIN_GRACE_S = 5.0
+WRONG_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
+
+
+class BindError(OSError):
+    """An address cannot be listened on; `key` is the setting that is to blame."""
+
+    def __init__(self, number: int | None, host: str, port: int, why: str | None) -> None:
+        self.key = "port" if number in WRONG_PORT else "host"
+        right = "a free port, or 0 for any," if self.key == "port" else "an address of this machine"
+        super().__init__(number, f"cannot listen on {host}:{port}: {why}; {right} would be right")
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound and listening TCP socket. Raises OSError whose message has the address.
+    """A bound and listening TCP socket. Raises BindError.
 
     The address is free again at once after a crash (SO_REUSEADDR), so a restarted router gets its port back.
     """
@@ -50,17 +65,21 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise BindError(error.errno, host, port, error.strerror) from None
     return listener
 
 
 def bind_both(config: RouterConfig) -> tuple[socket.socket, socket.socket | None]:
-    """The user port's socket and, if there is one, the admin port's. Raises OSError, and then holds neither."""
+    """The user port's socket and, if there is one, the admin port's. Raises BindError, and then holds neither."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(bind(config.host, config.port))
         admin = None
         if config.admin_port is not None:
-            admin = stack.enter_context(bind(config.admin_host, config.admin_port))
+            try:
+                admin = stack.enter_context(bind(config.admin_host, config.admin_port))
+            except BindError as error:
+                error.key = f"admin_{error.key}"
+                raise
         stack.pop_all()
     return listener, admin
 
@@ -81,11 +100,21 @@ def endpoints_for(config: RouterConfig) -> list[Endpoint]:
     endpoints = {endpoint.key: endpoint for endpoint in map(parse_backend, config.backends)}
     if config.backends_file is not None:
         if endpoints:
-            raise ConfigError("backends and backends_file exclude each other: the file is the whole set")
+            why = "excludes backends: the file is the whole set; one of the two would be right"
+            raise ConfigError(why, "backends_file")
         endpoints = {endpoint.key: endpoint for endpoint in read_backends(config.backends_file)}
     if not endpoints:
         raise ConfigError("no backend: give --backend URL, or a --backends-file that names one")
     return list(endpoints.values())
+
+
+def open_journal(path: Path | None) -> Journal:
+    """The event log. Raises ConfigError."""
+    try:
+        return Journal(path)
+    except OSError as error:
+        why = f"{path} cannot be written: {error.strerror}; a file in a folder that exists would be right"
+        raise ConfigError(why, "event_log") from None
 
 
 class Router:
@@ -94,7 +123,7 @@ class Router:
     def __init__(self, config: RouterConfig) -> None:
         self.config = config
         self._token = None if config.admin_token_file is None else read_token(config.admin_token_file)
-        self.journal = Journal(config.event_log)
+        self.journal = open_journal(config.event_log)
         self.tally = Tally()
         make_pool = partial(Pool, connect_timeout_s=config.connect_timeout_s, max_body=config.max_answer_mib << 20)
         self.fleet = Fleet(

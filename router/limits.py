@@ -28,6 +28,7 @@ def in_flight_limit(files: int, wanted: int | None) -> int:
         files_needed = needed * FILES_PER_REQUEST + RESERVED_FILES
         raise ConfigError(
             f"too few open files: the hard limit is {files}, and {needed} requests in flight need {files_needed}; "
-            "raise it (ulimit -Hn, LimitNOFILE) or lower --max-in-flight"
+            "raise it (ulimit -Hn, LimitNOFILE) or lower max_in_flight",
+            "max_in_flight",
         )
     return carried if wanted is None else wanted

@@ -226,7 +226,6 @@ class Stage:
         for backend in self.backends:
             await backend.start()
         urls = self._settings.pop("backends", [backend.url for backend in self.backends])
-        self._settings["connect_timeout_s"] = min(5.0, self._settings["backend_timeout_s"])
         self.router = Router(make_config({"backends": urls, **self._settings}))
         listener, admin = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
         self.port, self.admin_port = listener.getsockname()[1], admin.getsockname()[1]

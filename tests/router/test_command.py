@@ -12,9 +12,11 @@ import time
 
 import orjson
 import pytest
+from typer.testing import CliRunner
 
-from gymproof.router.cli import effective_config
-from gymproof.router.config import ConfigError, HealthMode
+from gymproof.router.cli import app, effective_config
+from gymproof.router.config import ConfigError, HealthMode, make_config, read_file
+from gymproof.router.events import LOG
 
 START_S = 30.0
 
@@ -140,22 +142,52 @@ def test_a_second_signal_does_not_wait():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "where", "value", "right"),
     [
-        ([], "no backend"),
-        (["--backend", "host:1"], "host:1"),
-        (["--backend", "http://h", "--no-healthy-backend-status", "503"], "503"),
-        (["--backend", "http://h", "--health", "sometimes"], "sometimes"),
-        (["--backend", "http://h", "--config", "/no/such/file.toml"], "/no/such/file.toml"),
-        (["--backend", "http://h", "--max-in-flight", "100000000"], "open files"),
+        ("--port 0", "no backend", "", "give --backend URL"),
+        ("--backend host:1", "--backend:", "'host:1'", "http"),
+        ("--backend http://h --no-healthy-backend-status 503", "--no-healthy-backend-status:", "503", "without bound"),
+        ("--backend http://h --health sometimes", "--health:", "'sometimes'", "'self', 'pushed' or 'off'"),
+        ("--backend http://h --backend-timeout-s 2 --connect-timeout-s 3", "--connect-timeout-s:", "3.0", "at most 2 "),
+        ("--backend http://h --backend-timeout-s 0", "--backend-timeout-s:", "0.0", "greater than 0"),
+        ("--backend http://h --policy best", "--policy:", "'best'", "known: least_outstanding, round_robin"),
+        ("--backend http://h --port 70000", "--port:", "70000", "less than or equal to 65535"),
+        ("--backend http://h --host 192.0.2.1 --port 0", "--host:", "192.0.2.1", "an address of this machine"),
+        ("--backend http://h --config /no/such.toml", "--config:", "/no/such.toml", "No such file"),
+        ("--backend http://h --config {folder}/f.toml", "f.toml: no_shard_hold:", "7", "there is no_shard_hold_s"),
+        ("--backend http://h --config {folder}/g.yaml", "g.yaml: eject_after:", "0", "greater than or equal to 1"),
+        ("--backends-file /no/such/list", "--backends-file:", "/no/such/list", "No such file"),
+        ("--backends-file {folder}/list", "--backends-file:", "list:2: backend URL 'nowhere'", "http"),
+        ("--backends-file {folder}/list --backend http://h", "--backends-file:", "", "one of the two"),
+        ("--backend http://h --admin-token-file {folder}/empty", "--admin-token-file:", "empty", "one line"),
+        ("--backend http://h --event-log /no/such/log", "--event-log:", "/no/such/log", "a folder that exists"),
+        ("--backend http://h --max-in-flight 100000000", "--max-in-flight:", "100000000", "open files"),
     ],
 )
-def test_bad_input_ends_with_code_2_and_names_what_is_wrong(arguments, message):
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=START_S, check=False)
+def test_bad_input_ends_with_code_2_and_says_what_where_and_what_would_be_right(
+    tmp_path, monkeypatch, arguments, where, value, right
+):
+    for name, state in {"handlers": [], "level": LOG.level, "propagate": LOG.propagate}.items():
+        monkeypatch.setattr(LOG, name, state)
+    (tmp_path / "f.toml").write_text("no_shard_hold = 7\n")
+    (tmp_path / "g.yaml").write_text("eject_after: 0\n")
+    (tmp_path / "list").write_text("http://a\nnowhere\n")
+    (tmp_path / "empty").write_text("\n")
+    done = CliRunner().invoke(app, ["serve", *arguments.format(folder=tmp_path).split()])
+
+    assert done.exit_code == 2
+    assert where in done.stderr
+    assert value in done.stderr
+    assert right in done.stderr
+    assert done.stderr.endswith("\n")
+
+
+def test_bad_input_to_the_process_is_one_line_and_code_2():
+    arguments = command("--backend", "http://h", "--backend-timeout-s", "2", "--connect-timeout-s", "3")
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=START_S, check=False)
 
     assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert re.fullmatch(r"gym-router: --connect-timeout-s: .* at most 2 would be right \(got 3\.0\)\n", done.stderr)
 
 
 def test_a_taken_port_ends_with_code_2_and_names_the_port():
@@ -165,7 +197,8 @@ def test_a_taken_port_ends_with_code_2_and_names_the_port():
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=START_S, check=False)
 
     assert done.returncode == 2
-    assert port in done.stderr
+    assert f"--port: cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "would be right\n" in done.stderr
 
 
 def test_logs_can_be_json_with_one_line_a_failed_attempt():
@@ -191,18 +224,26 @@ def test_a_file_holds_the_same_keys_and_options_win(tmp_path, suffix):
         if suffix == "toml"
         else "backends: ['http://a']\nport: 1\nhealth: 'off'\n"
     )
-    config = effective_config({"port": 2}, path)
+    in_file = read_file(path)
+    config = effective_config({"port": 2}, in_file, str(path))
 
     assert (config.backends, config.port, config.health) == (("http://a",), 2, HealthMode.OFF)
-    assert effective_config({"backends": ("http://b",)}, path).backends == ("http://b",)
+    assert effective_config({"backends": ("http://b",)}, in_file, str(path)).backends == ("http://b",)
 
 
 @pytest.mark.parametrize("text", ["not toml", "unknown_key = 1"])
 def test_a_bad_file_is_refused_by_name(tmp_path, text):
     path = tmp_path / "router.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"router\.toml|unknown_key"):
-        effective_config({"backends": ("http://a",)}, path)
+    with pytest.raises(ConfigError, match=r"router\.toml"):
+        effective_config({"backends": ("http://a",)}, read_file(path), str(path))
+
+
+@pytest.mark.parametrize(("budget_s", "connect_s"), [(2.0, 2.0), (30.0, 5.0)])
+def test_a_connect_timeout_that_nobody_gave_fits_the_budget(budget_s, connect_s):
+    config = make_config({"backends": ("http://a",), "backend_timeout_s": budget_s})
+
+    assert config.connect_timeout_s == connect_s
 
 
 def test_the_command_needs_none_of_the_extras():
