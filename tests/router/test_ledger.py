@@ -1,6 +1,8 @@
 """A controller's ledger: what reports do to it, and who may serve."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gymproof.router.health import State
 from gymproof.router.ledger import Ledger
@@ -149,3 +151,30 @@ def test_the_description_has_every_shards_state_and_age():
 def test_a_report_on_a_shard_of_nobody_is_refused():
     with pytest.raises(KeyError, match="not a shard of this fleet"):
         ledger().refitted("http://c:8000/v1", 1.0)
+
+
+REPORTS = st.one_of(
+    st.tuples(st.just("drained"), st.integers(0, 5), st.integers(0, 5)),
+    st.tuples(st.just("probed"), st.booleans()),
+    st.sampled_from([("restarted",), ("refitted",)]),
+)
+
+
+@given(st.lists(REPORTS, max_size=60))
+def test_no_report_but_a_refit_brings_a_shard_back(reports):
+    book = ledger()
+    for tick, (kind, *values) in enumerate(reports, start=1):
+        served = A in book.serving
+        match kind:
+            case "drained":
+                book.drained({A: (values[0], values[1])}, since=tick - 1.0, until=float(tick))
+            case "probed":
+                book.probed(A, float(tick), alive=values[0])
+            case "restarted":
+                book.restarted(A, float(tick))
+            case "refitted":
+                book.refitted(A, float(tick))
+
+        assert served or A not in book.serving or kind == "refitted"
+        assert B in book.serving
+        assert kind != "refitted" or A in book.serving
