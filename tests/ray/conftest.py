@@ -25,6 +25,9 @@ from gymproof.chaos.fleet import SimFleet
 from gymproof.chaos.ports import PortLease
 from gymproof.router.controller import FleetController, RouterHandle
 
+# Under `uv run` Ray would start each of its workers by `uv run` too, which is slow and may change the environment.
+os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+
 try:
     import ray
 
