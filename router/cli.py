@@ -46,6 +46,7 @@ def serve(
     max_in_flight: Annotated[int | None, typer.Option(help="Requests under way. [what open files carry]")] = None,
     client_idle_s: Annotated[float | None, typer.Option(help="Give up on an idle or stalled client. [75]")] = None,
     health: Annotated[str | None, typer.Option(help="Who decides who serves: self, pushed or off. [self]")] = None,
+    first_push_within_s: Annotated[float | None, typer.Option(help="Pushed: how long to wait for it. [10]")] = None,
     readmit: Annotated[str | None, typer.Option(help="What brings a dead shard back: probe or refit. [probe]")] = None,
     eject_after: Annotated[int | None, typer.Option(help="Strikes until a shard is dead. [3]")] = None,
     probe_interval_s: Annotated[float | None, typer.Option(help="Between two probes of a shard. [1]")] = None,

@@ -71,6 +71,7 @@ class RouterConfig(BaseModel):
     max_in_flight: Annotated[int, Field(ge=1)] | None = None  # None: as many as the open-file limit carries
     client_idle_s: Seconds = 75.0  # longer than the 15 s that Gym's pool keeps an idle connection
     health: HealthMode = HealthMode.SELF
+    first_push_within_s: Annotated[float, Field(ge=0)] = 10.0  # of a controller's, from the start
     readmit: Readmit = Readmit.PROBE
     eject_after: Annotated[int, Field(ge=1)] = 3
     probe_interval_s: Seconds = 1.0

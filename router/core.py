@@ -175,6 +175,9 @@ class Router:
             await web.SockSite(self._admin, admin).start()
         if self.config.health is HealthMode.SELF:
             self._tasks.append(asyncio.create_task(self._monitor().run(), name="monitor"))
+        if self.config.health is HealthMode.PUSHED and not self.pushes:
+            self.fleet.awaits_push = True
+            self._tasks.append(asyncio.create_task(self._expect_push(), name="first push"))
         if self.config.backends_file is not None:
             watcher = watch(self.config.backends_file, self._replace_members)
             self._tasks.append(asyncio.create_task(watcher, name="backends file"))
@@ -196,6 +199,15 @@ class Router:
         self.journal.write("stop", {"clean": clean})
         self.journal.close()
         return clean
+
+    async def _expect_push(self) -> None:
+        within_s = self.config.first_push_within_s
+        await asyncio.sleep(within_s)
+        if not self.pushes:
+            why = "no controller has said who serves: every backend does, until one says so"
+            LOG.warning(why, extra={"fields": {"first_push_within_s": within_s}})
+            self.journal.write("no_push", {"within_s": within_s, "why": why})
+            self.fleet.serve_unvouched()
 
     def _monitor(self) -> Monitor:
         config = self.config

@@ -94,7 +94,10 @@ class Dispatcher:
                 return self._refuse(call)
 
     async def _held(self, call: Call) -> bool:
-        hold = min(call.started + self._limits.no_shard_hold_s, call.deadline) - time.monotonic()
+        until = call.deadline
+        if not self._fleet.awaits_push:
+            until = min(until, call.started + self._limits.no_shard_hold_s)
+        hold = until - time.monotonic()
         return hold > 0 and await self._fleet.wait_for_serving(hold)
 
     # One shard

@@ -37,7 +37,9 @@ class Fleet:
         self._shards: dict[str, Shard] = {}
         self._waiters: set[asyncio.Future[None]] = set()
         self._turn = 0
-        self._unproven = unproven
+        self._by_push = unproven
+        self._unheard = False
+        self.awaits_push = False  # whether requests wait for the controller's first set
         self.on_change: Callable[[Shard, State, State, str], None] = lambda *_: None
         start = State.STALE if unproven else State.HEALTHY
         for endpoint in endpoints:
@@ -80,7 +82,7 @@ class Fleet:
         return None
 
     async def wait_for_serving(self, timeout_s: float) -> bool:
-        """Wait until a shard may serve; False after `timeout_s`. Waiters are woken all at once."""
+        """Wait until a shard may serve, or may never; False after `timeout_s`. Waiters are woken all at once."""
         if self.serving:
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -139,7 +141,15 @@ class Fleet:
         wanted, unknown = self._match(urls)
         for shard in self.members:
             self.observe(shard, Event.VOUCHED if shard in wanted else Event.WITHHELD, "pushed")
+        self.awaits_push = self._unheard = False
+        self._wake()
         return unknown
+
+    def serve_unvouched(self) -> None:
+        """No set has come in time: whoever is a member serves, until one comes."""
+        self.awaits_push, self._unheard = False, True
+        for shard in self.members:
+            self.observe(shard, Event.UNHEARD, "no set was pushed")
 
     def set_members(self, endpoints: Iterable[Endpoint]) -> None:
         """Replace the whole membership. Who is left out is RETIRED: it finishes its work and gets no more."""
@@ -154,7 +164,7 @@ class Fleet:
                 self._shards[key] = known
             if known.record.state is State.RETIRED:
                 self.observe(known, Event.JOINED, "membership")
-                if self._unproven:
+                if self._by_push and not self._unheard:
                     self.observe(known, Event.WITHHELD, "not pushed yet")
         self._forget_idle_retired()
 
@@ -193,10 +203,13 @@ class Fleet:
             return
         self._sort()
         if self.serving:
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._wake()
         self.on_change(shard, before, after, why)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _sort(self) -> None:
         shards = self._shards.values()

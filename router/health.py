@@ -41,11 +41,12 @@ class Event(Enum):
     REFITTED = auto()  # somebody reports that it holds the current weights
     VOUCHED = auto()  # the controller's set contains it
     WITHHELD = auto()  # the controller's set does not
+    UNHEARD = auto()  # there is no set: the controller was not heard of in time
     REMOVED = auto()  # no longer a member
     JOINED = auto()  # a member again
 
 
-CONTROL = frozenset({Event.VOUCHED, Event.WITHHELD, Event.REMOVED})
+CONTROL = frozenset({Event.VOUCHED, Event.WITHHELD, Event.UNHEARD, Event.REMOVED})
 # What holds whatever a controller or the rules say about evidence.
 UNDENIABLE = frozenset({Event.WITHHELD, Event.REMOVED})
 
@@ -73,6 +74,8 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.RESTARTING, Event.ANSWERS): State.STALE,
     (State.RESTARTING, Event.REFITTED): State.HEALTHY,
     (State.RESTARTING, Event.VOUCHED): State.HEALTHY,
+    (State.STALE, Event.UNHEARD): State.SUSPECT,
+    (State.DEAD, Event.UNHEARD): State.SUSPECT,
     (State.STALE, Event.SILENT): State.DEAD,
     (State.STALE, Event.REFITTED): State.HEALTHY,
     (State.STALE, Event.VOUCHED): State.HEALTHY,

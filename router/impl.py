@@ -38,8 +38,9 @@ class GenerationRouterImpl:
     Arguments: `backend_urls` as `http://host:port/v1` (other spellings are accepted); `backend_timeout_s` is the whole
     budget of one request, attempts included; `connect_timeout_s` bounds one connect; `no_healthy_backend_status` is
     answered when no shard may serve, and is refused if NeMo-Gym retries it without bound. With `health_managed`,
-    a controller decides who serves: nothing does before its first `set_serving_backends`. Without it, the router
-    probes and ejects by itself. Any further key of RouterConfig can be given by name.
+    a controller decides who serves: requests wait for its first `set_serving_backends`, for `first_push_within_s` (10)
+    from the start; without one, every backend serves from then on. Without `health_managed`, the router probes and
+    ejects by itself. Any further key of RouterConfig can be given by name.
 
     Raises ConfigError.
     """
