@@ -15,6 +15,7 @@ from .http1 import ResponseReader
 from .tags import tag
 
 CHAT_PATH = "/v1/chat/completions"
+MODEL = "tiny"  # the name under which every fleet serves, whatever it serves
 _PIECE = 1 << 16
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -14,15 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Literal, Self
 
-from .asking import chat_body, post, status_of
+from .asking import MODEL, chat_body, post, status_of
 from .guard import Guard
 from .history import Served
 from .ports import PortLease
 from .processes import Group, ProcessGroup
 from .served import LogReader
+from .sim.settings import ENGINE_COMM
 
 ProcessName = Literal["server", "engine", "group"]
-ENGINE = "VLLM::EngineCore"
 _POLL_S = 0.02
 _GENERATES_WITHIN_S = 2.0
 _READY = "ready"  # the call by which the harness asks whether a shard generates
@@ -66,7 +66,7 @@ class LocalShard:
         if group is None:
             return None
         if process == "engine":
-            return group.find(ENGINE)
+            return group.find(ENGINE_COMM)
         return group.pid if group.exit_code() is None else None
 
     def alive(self) -> bool:
@@ -85,7 +85,7 @@ class LocalShard:
             group.signal(signum)
         elif process != "engine":
             raise ValueError(f"process {process!r}: a shard has 'server', 'engine' and 'group'")
-        elif (engine := group.find(ENGINE)) is not None:
+        elif (engine := group.find(ENGINE_COMM)) is not None:
             os.kill(engine, signum)
 
     async def ensure_ready(self, within_s: float) -> None:
@@ -193,7 +193,7 @@ class SimFleet(LocalFleet):
         *,
         folder: Path,
         seed: int = 0,
-        model: str = "tiny",
+        model: str = MODEL,
         token_ms: float = 5.0,
         max_model_len: int = 4096,
         shutdown_timeout_s: float = 0.0,

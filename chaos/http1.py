@@ -11,8 +11,7 @@ from typing import Any
 
 import httptools
 
-MAX_LINE = 8190  # bytes of a header's name and value, and of a reason phrase
-MAX_HEADERS = 128
+from gymproof.validators.raw_answer import LINE_LIMIT, LINES_LIMIT
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -151,16 +150,16 @@ class ResponseFollower(_Follower):
     def on_status(self, reason: bytes) -> None:
         """Limit the reason phrase."""
         self._reason_bytes += len(reason)
-        if self._reason_bytes > MAX_LINE:
-            raise ValueError(f"a reason phrase over {MAX_LINE} bytes")
+        if self._reason_bytes > LINE_LIMIT:
+            raise ValueError(f"a reason phrase over {LINE_LIMIT} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Limit the header lines."""
         super().on_header(name, value)
-        if len(name) + len(value) > MAX_LINE:
-            raise ValueError(f"a header line over {MAX_LINE} bytes: {name[:40]!r}")
-        if len(self._headers) > MAX_HEADERS:
-            raise ValueError(f"more than {MAX_HEADERS} header lines")
+        if len(name) + len(value) > LINE_LIMIT:
+            raise ValueError(f"a header line over {LINE_LIMIT} bytes: {name[:40]!r}")
+        if len(self._headers) > LINES_LIMIT:
+            raise ValueError(f"more than {LINES_LIMIT} header lines")
         if b"\0" in value:
             raise ValueError(f"a NUL byte in the header {name[:40]!r}")
 

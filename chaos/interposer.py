@@ -7,6 +7,7 @@ from typing import Self
 
 from .legs import Leg, Listener
 from .scripting import RELAY, Connection, Script
+from .waiting import wait_until
 
 _BACKLOG = 1024
 _FILLERS = 16
@@ -22,7 +23,6 @@ class Interposer:
     def __init__(self, upstream_port: int) -> None:
         self._upstream_port = upstream_port
         self._connections: set[Connection] = set()
-        self._empty = asyncio.Event()
         self._fillers: list[socket.socket] = []
         self._script = RELAY
 
@@ -59,8 +59,8 @@ class Interposer:
         await self._listener.close()
         for connection in tuple(self._connections):
             connection.stop()
-        if self._connections:
-            await asyncio.wait_for(self._empty.wait(), _CLOSE_WITHIN_S)
+        if not await wait_until(lambda: not self._connections, _CLOSE_WITHIN_S):
+            raise TimeoutError(f"{len(self._connections)} connections do not end, {_CLOSE_WITHIN_S} s after RST")
 
     async def _fill(self) -> None:
         """Fill the queue of connections that nobody accepts; the kernel drops every SYN after that.
@@ -84,12 +84,6 @@ class Interposer:
         self._fillers.clear()
 
     def _accept(self) -> Leg:
-        connection = Connection(self._upstream_port, self._script, self._forget)
+        connection = Connection(self._upstream_port, self._script, self._connections.discard)
         self._connections.add(connection)
-        self._empty.clear()
         return connection.peer
-
-    def _forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        if not self._connections:
-            self._empty.set()

@@ -9,7 +9,7 @@ import orjson
 from rich.table import Table
 from rich.text import Text
 
-from .checkers.base import Status
+from .checkers.base import Status, worst
 from .runner import Result
 
 _STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.UNKNOWN: "yellow"}
@@ -18,10 +18,7 @@ EXIT = {Status.PASS: 0, Status.FAIL: 1, Status.UNKNOWN: 2}
 
 def exit_code(results: Sequence[Result]) -> int:
     """0 if every case passed, 1 if one failed, else 2: something could not be told."""
-    statuses = {result.status for result in results}
-    return EXIT[
-        Status.FAIL if Status.FAIL in statuses else Status.UNKNOWN if Status.UNKNOWN in statuses else Status.PASS
-    ]
+    return EXIT[worst(result.status for result in results)]
 
 
 def table(results: Sequence[Result]) -> Table:

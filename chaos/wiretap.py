@@ -13,6 +13,7 @@ from typing import Self
 from .exchanges import Exchanges
 from .history import Attempt, Ending
 from .legs import Leg, Listener, connect
+from .waiting import wait_until
 
 _BACKLOG = 4096
 _CLOSE_WITHIN_S = 5.0
@@ -31,7 +32,6 @@ class Wiretap:
         self._upstream_port = upstream_port
         self._on_attempt = on_attempt
         self._taps: set[_Tap] = set()
-        self._idle = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -54,19 +54,13 @@ class Wiretap:
         await self._listener.close()
         for tap in tuple(self._taps):
             tap.stop()
-        if self._taps:
-            await asyncio.wait_for(self._idle.wait(), _CLOSE_WITHIN_S)
+        if not await wait_until(lambda: not self._taps, _CLOSE_WITHIN_S):
+            raise TimeoutError(f"{len(self._taps)} connections do not end, {_CLOSE_WITHIN_S} s after RST")
 
     def _accept(self) -> Leg:
-        tap = _Tap(self._upstream_port, self._on_attempt, self._forget)
+        tap = _Tap(self._upstream_port, self._on_attempt, self._taps.discard)
         self._taps.add(tap)
-        self._idle.clear()
         return tap.client
-
-    def _forget(self, tap: "_Tap") -> None:
-        self._taps.discard(tap)
-        if not self._taps:
-            self._idle.set()
 
 
 class _Tap:

@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-LINE_LIMIT = 8190  # bytes of one header line that the client's parser takes
+LINE_LIMIT = 8190  # bytes of one header line, or of a reason phrase, that the client's parser takes
 LINES_LIMIT = 128  # header lines
 _FIRST_ERROR = 400
 

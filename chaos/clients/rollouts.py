@@ -12,31 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..asking import CHAT_PATH
+from ..asking import CHAT_PATH, MODEL
 from ..history import Call, Outcome, Record, Rollout
 from ..tags import tag
 from .base import GymClient
 
 TOKENIZE_PATH = "/tokenize"
-DEFAULT_MODEL = "tiny"
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})  # OpenAI's literals
-_WORDS = (
-    "the",
-    "reward",
-    "of",
-    "a",
-    "long",
-    "rollout",
-    "is",
-    "found",
-    "at",
-    "its",
-    "end",
-    "so",
-    "keep",
-    "every",
-    "turn",
-)
+_SENTENCE = "the reward of a long rollout is found at its end so keep every turn"
 
 Recorder = Callable[[Record], None]
 Message = dict[str, Any]
@@ -78,7 +61,6 @@ async def run_rollout(
     max_tokens: int,
     record: Recorder,
     seed: int = 0,
-    model: str = DEFAULT_MODEL,
 ) -> Rollout:
     """Run one rollout of `turns` turns and record its calls and itself.
 
@@ -93,7 +75,7 @@ async def run_rollout(
         for turn in range(turns):
             call = f"{rollout_id}.t{turn}"
             messages.append({"role": "user", "content": f"{tag(call)} {_prompt(words)}"})
-            messages.append(await _turn(wire, call, chat_body(model, messages, max_tokens)))
+            messages.append(await _turn(wire, call, chat_body(messages, max_tokens)))
             done += 1
         error = ""
     except Exception as raised:  # noqa: BLE001  # whatever the client raises loses the rollout, nothing else does
@@ -114,7 +96,6 @@ async def run_load(
     max_tokens: int,
     record: Recorder,
     seed: int = 0,
-    model: str = DEFAULT_MODEL,
     name: str | None = None,
 ) -> list[Rollout]:
     """Run rollouts `{name}-0` .. `{name}-{rollouts-1}`, at most `concurrency` at once; `name` is the phase by default.
@@ -133,7 +114,6 @@ async def run_load(
                 seed=seed,
                 max_tokens=max_tokens,
                 record=record,
-                model=model,
             )
 
     async with asyncio.TaskGroup() as group:
@@ -141,10 +121,10 @@ async def run_load(
     return [task.result() for task in tasks]
 
 
-def chat_body(model: str, messages: list[Message], max_tokens: int) -> dict[str, Any]:
+def chat_body(messages: list[Message], max_tokens: int) -> dict[str, Any]:
     """The chat request of one turn, with the fields that Gym sets when it wants token ids."""
     return {
-        "model": model,
+        "model": MODEL,
         "messages": list(messages),
         "temperature": 1.0,
         "top_p": 1.0,
@@ -202,4 +182,4 @@ def _assistant(choice: dict[str, Any], prompt_token_ids: list[int]) -> Message:
 
 
 def _prompt(words: random.Random) -> str:
-    return " ".join(words.choices(_WORDS, k=24))
+    return " ".join(words.choices(_SENTENCE.split(), k=24))

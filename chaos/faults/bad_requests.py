@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ..asking import ask, chat_body, dial, post
+from ..asking import MODEL, ask, chat_body, dial, post
 from ..http1 import ResponseReader
 from .base import Layer, RouterFault, RouterHandle, Symptom
 
@@ -22,7 +22,6 @@ class BadRequests(RouterFault):
 
     layer: ClassVar[Layer] = Layer.CLIENT
     count: int = Field(default=30, ge=1, description="requests")
-    model: str = "tiny"
     words: int = Field(default=20_000, ge=1, description="length of a prompt that is too long")
 
     def symptoms(self) -> frozenset[Symptom]:
@@ -40,13 +39,13 @@ class BadRequests(RouterFault):
         return seen
 
     def _too_long(self, call: str) -> bytes:
-        return chat_body(call, "word " * self.words, model=self.model)
+        return chat_body(call, "word " * self.words, model=MODEL)
 
     def _unknown_model(self, call: str) -> bytes:
         return chat_body(call, model="no-such-model")
 
     def _half_json(self, call: str) -> bytes:
-        return chat_body(call, model=self.model)[:-2]
+        return chat_body(call, model=MODEL)[:-2]
 
 
 async def _ask(entry_url: str, body: bytes) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ..asking import chat_body, dial, post
+from ..asking import MODEL, chat_body, dial, post
 from ..legs import LINGER_ZERO
 from .base import Layer, RouterFault, RouterHandle, Symptom
 
@@ -37,7 +37,6 @@ class HangUps(RouterFault):
 
     layer: ClassVar[Layer] = Layer.CLIENT
     count: int = Field(default=24, ge=1, description="clients")
-    model: str = "tiny"
     max_tokens: int = Field(default=512, ge=1, description="tokens asked for, enough to keep a shard busy for 0.1 s")
 
     def symptoms(self) -> frozenset[Symptom]:
@@ -56,7 +55,7 @@ class HangUps(RouterFault):
 
     async def _hang_up(self, entry_url: str, call: str, manner: _Manner) -> bool:
         """Returns whether the client left first."""
-        body = chat_body(call, "Go on.", model=self.model, max_tokens=self.max_tokens, ignore_eos=True)
+        body = chat_body(call, "Go on.", model=MODEL, max_tokens=self.max_tokens, ignore_eos=True)
         wire = post(entry_url, body)
         try:
             async with dial(entry_url) as (reader, writer):

@@ -2,6 +2,8 @@
 
 from pydantic import Field
 
+from gymproof.validators.raw_answer import LINES_LIMIT
+
 from ..http1 import Headers, Response
 from .script import HeadersFault
 
@@ -9,7 +11,7 @@ from .script import HeadersFault
 class ManyHeaders(HeadersFault):
     """The shard's real answer with `count` header lines more."""
 
-    count: int = Field(default=150, gt=128, description="header lines that are added")
+    count: int = Field(default=150, gt=LINES_LIMIT, description="header lines that are added")
 
     def more_headers(self, _response: Response) -> Headers:
         """Short lines."""

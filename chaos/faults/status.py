@@ -5,12 +5,13 @@ NeMo-Gym retries 429, 502, 503, 504 and 520 without end, and follows a redirect 
 
 from pydantic import Field
 
+from gymproof.validators.wire import BODILESS
+
 from ..http1 import Request, Response
 from ..scripting import Connection
 from .base import Symptom
 from .script import ScriptFault, error_body
 
-_BODILESS = {204, 205, 304}
 _REDIRECTS = range(300, 400)
 
 
@@ -34,5 +35,5 @@ class Status(ScriptFault):
             headers.append((b"location", f"{connection.shard_url}{request.head.path}".encode()))
         if self.retry_after is not None:
             headers.append((b"retry-after", b"%d" % self.retry_after))
-        body = b"" if self.status in _BODILESS else error_body(self.status)
+        body = b"" if self.status in BODILESS else error_body(self.status)
         await connection.send(Response(self.status, tuple(headers), body).wire())

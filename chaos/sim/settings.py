@@ -29,17 +29,21 @@ class Settings:
 
 def parse(argv: Sequence[str] | None = None) -> Settings:
     """Read the command line; argparse exits with 2 on a bad one."""
-    parser = argparse.ArgumentParser(prog="python -m gymproof.chaos.sim", description="One simulated vLLM shard.")
+    parser = argparse.ArgumentParser(
+        prog="python -m gymproof.chaos.sim",
+        description="One simulated vLLM shard.",
+        argument_default=argparse.SUPPRESS,  # the defaults are those of Settings
+    )
     parser.add_argument("--port", type=int, required=True, help="loopback port to serve on")
     parser.add_argument("--log", type=Path, help="append one JSON line a request and answer to this file")
-    parser.add_argument("--seed", type=int, default=0, help="shards of one seed answer one prompt alike")
-    parser.add_argument("--model", default="tiny", help="served model name")
-    parser.add_argument("--token-ms", type=float, default=5.0, help="milliseconds a decoding step takes")
-    parser.add_argument("--max-model-len", type=int, default=4096, help="prompt and answer together, tokens")
-    parser.add_argument("--max-num-seqs", type=int, default=256, help="requests that decode together")
-    parser.add_argument("--block-size", type=int, default=128, help="tokens in a KV cache block")
-    parser.add_argument("--num-blocks", type=int, default=512, help="KV cache blocks")
-    parser.add_argument("--keep-alive-s", type=float, default=5.0, help="close a connection idle for so long")
-    parser.add_argument("--shutdown-timeout-s", type=float, default=0.0, help="let requests finish after SIGTERM")
+    parser.add_argument("--seed", type=int, help="shards of one seed answer one prompt alike")
+    parser.add_argument("--model", help="served model name")
+    parser.add_argument("--token-ms", type=float, help="milliseconds a decoding step takes")
+    parser.add_argument("--max-model-len", type=int, help="prompt and answer together, tokens")
+    parser.add_argument("--max-num-seqs", type=int, help="requests that decode together")
+    parser.add_argument("--block-size", type=int, help="tokens in a KV cache block")
+    parser.add_argument("--num-blocks", type=int, help="KV cache blocks")
+    parser.add_argument("--keep-alive-s", type=float, help="close a connection idle for so long")
+    parser.add_argument("--shutdown-timeout-s", type=float, help="let requests finish after SIGTERM")
     parser.add_argument("--dev", action="store_true", help="serve /pause, /resume and /is_paused too")
     return Settings(**vars(parser.parse_args(argv)))
