@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import orjson
+from pydantic import TypeAdapter
 
 
 class Ending(StrEnum):
@@ -166,12 +167,7 @@ _KINDS: dict[str, type[Record]] = {
     "recovery": Recovery,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
-_ENUMS: dict[type[Record], dict[str, type[StrEnum]]] = {
-    Attempt: {"ending": Ending},
-    Call: {"outcome": Outcome},
-    Served: {"ending": Delivery},
-}
-_TUPLES = {FaultWindow: "shards", Recovery: "serving"}
+_ADAPTERS: dict[str, TypeAdapter[Record]] = {name: TypeAdapter(kind) for name, kind in _KINDS.items()}
 
 
 @dataclass
@@ -242,9 +238,4 @@ def _parse(lines: Iterable[bytes]) -> Iterator[Record]:
             fields: dict[str, Any] = orjson.loads(line)
         except orjson.JSONDecodeError:
             return
-        kind = _KINDS[fields.pop("record")]
-        for name, enum in _ENUMS.get(kind, {}).items():
-            fields[name] = enum(fields[name])
-        if kind in _TUPLES:
-            fields[_TUPLES[kind]] = tuple(fields[_TUPLES[kind]])
-        yield kind(**fields)
+        yield _ADAPTERS[fields.pop("record")].validate_python(fields)

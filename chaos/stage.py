@@ -143,18 +143,8 @@ async def set_stage(session: Session, case: Case, folder: Path) -> AsyncIterator
     case = case.fitted(table, fleet.pace)
     scenario = case.scenario
     client_name = resolve_client(session.setup.client if session.setup.client != "auto" else scenario.load.client)
-    history = History(
-        Limits(
-            shards=scenario.fleet.shards,
-            client=client_name,
-            seed=session.setup.seed,
-            **{
-                field.name: getattr(scenario.limits, field.name)
-                for field in dataclasses.fields(Limits)
-                if field.name in type(scenario.limits).model_fields
-            },
-        )
-    )
+    limits = dict(scenario.limits)
+    history = History(Limits(shards=len(fleet.shards), client=client_name, seed=session.setup.seed, **limits))
     layers = {plan.fault.layer for plan in scenario.fault}
     async with AsyncExitStack() as stack:
         hops = [await _hops(stack, session, shard, layers, case) for shard in fleet.shards]
