@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -57,13 +57,14 @@ class Portal:
             raise
         return tasks[0].result()
 
-    def enter(self, manager: AbstractAsyncContextManager[T]) -> T:
-        """Enter an async context manager; `leave` has to leave it."""
-        return self.call(_enter(manager))
-
-    def leave(self, manager: AbstractAsyncContextManager[Any]) -> None:
-        """Leave an async context manager that `enter` entered."""
-        self.call(_leave(manager))
+    @contextmanager
+    def inside(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """An async context manager as an ordinary one. It is not told what is raised inside."""
+        value = self.call(_enter(manager))
+        try:
+            yield value
+        finally:
+            self.call(_leave(manager))
 
 
 class Blocking:

@@ -105,8 +105,8 @@ def router(chaos_suite: "Suite", fleet: Any, tmp_path: Path) -> Iterator[Any]:
 
     wiring = Wiring([shard.url for shard in fleet.shards], deadline_s=5.0, max_attempts=2, folder=tmp_path)
     under_test = RouterUnderTest(chaos_suite.setup.router_cmd, wiring, chaos_suite.session.guard)
-    yield Blocking(chaos_suite.portal, chaos_suite.portal.enter(under_test))
-    chaos_suite.portal.leave(under_test)
+    with chaos_suite.portal.inside(under_test) as running:
+        yield Blocking(chaos_suite.portal, running)
 
 
 @pytest.fixture
@@ -116,5 +116,5 @@ def gym_client(chaos_suite: "Suite", router: Any) -> Iterator[Any]:
     from .portal import Blocking  # noqa: PLC0415
 
     manager = open_client(resolve_client(chaos_suite.setup.client), f"{router.url}/v1")
-    yield Blocking(chaos_suite.portal, chaos_suite.portal.enter(manager))
-    chaos_suite.portal.leave(manager)
+    with chaos_suite.portal.inside(manager) as client:
+        yield Blocking(chaos_suite.portal, client)

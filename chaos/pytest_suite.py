@@ -29,13 +29,13 @@ class Suite:
             self.session = Session(setup)
         except ScenarioError as error:
             raise pytest.UsageError(str(error)) from error
-        self.portal = Portal().__enter__()
-        self.portal.enter(self.session)
+        self._stack = contextlib.ExitStack()
+        self.portal = self._stack.enter_context(Portal())
+        self._stack.enter_context(self.portal.inside(self.session))
 
     def close(self) -> None:
         """Stop whatever was started."""
-        self.portal.leave(self.session)
-        self.portal.__exit__(None, None, None)
+        self._stack.close()
 
 
 SUITE = pytest.StashKey[Suite]()

@@ -77,9 +77,7 @@ BAD_ROUTERS = {
 def suite(tmp_path_factory):
     """Run a router file under a fault: its verdicts. One fleet serves them all."""
     setup = Setup(out=tmp_path_factory.mktemp("bad_routers"), client="gym-like")
-    with Portal() as portal:
-        session = Session(setup)
-        portal.enter(session)
+    with Portal() as portal, portal.inside(Session(setup)) as session:
 
         def judge(router, fault, scope):
             command = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROUTERS / router))}.py --port {{port}}"
@@ -90,10 +88,7 @@ def suite(tmp_path_factory):
             file.write_text(SCENARIO.format(name=fault, scope=scope, fault=FAULTS[fault]))
             return portal.call(run_case(session, cases(file)[0])).verdicts
 
-        try:
-            yield judge
-        finally:
-            portal.leave(session)
+        yield judge
 
 
 @pytest.mark.parametrize("router", BAD_ROUTERS)

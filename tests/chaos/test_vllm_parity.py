@@ -47,12 +47,8 @@ def make_fleet(kind: str, folder) -> LocalFleet:
 def stand(request, tmp_path_factory):
     """A shard of one kind, and a loop that it lives on."""
     fleet = make_fleet(request.param, tmp_path_factory.mktemp(request.param))
-    with Portal() as portal:
-        portal.enter(fleet)
-        try:
-            yield portal, fleet.shards[0]
-        finally:
-            portal.leave(fleet)
+    with Portal() as portal, portal.inside(fleet):
+        yield portal, fleet.shards[0]
 
 
 @dataclass
