@@ -23,8 +23,6 @@ from .restartable import RestartableRouter
 
 # NeMo-RL's range for it.
 PORTS = range(6000, 6100)
-# How long a request waits in a restarted router for the controller's first push: longer than a tick.
-FIRST_PUSH_S = 30.0
 SELF_PROBE_S = 5.0
 GONE_WITHIN_S = 10.0
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  to be told from an address, not to be bound
@@ -129,16 +127,14 @@ def start_router_actor(
     """Start the router on this node and return once it has answered on its URL.
 
     `ports` is where its port is taken from, once; `host` what it binds, by default this node's address as Ray has it.
-    With `health_managed`, nothing serves until a controller has pushed, and requests wait for that after each restart
-    (`no_shard_hold_s`, 30 s unless given). Further settings are RouterConfig's and `RestartableRouter`'s.
+    With `health_managed`, requests wait after each start for a controller's push, for `first_push_within_s` at most:
+    that has to be longer than a controller's tick. Further settings are RouterConfig's and `RestartableRouter`'s.
 
     Blocks. Raises OSError when no port is free, and RouterStartError, which names the reason, when the actor does not
     serve within `start_timeout_s`.
     """
     node = ray.get_runtime_context().get_node_id()
     bound = host or ray.util.get_node_ip_address()
-    if health_managed:
-        settings.setdefault("no_shard_hold_s", min(FIRST_PUSH_S, backend_timeout_s))
     pinned = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
     actor_class: Any = GenerationRouterActor  # which has `options` only once ray.remote has been at it
     with ExitStack() as stack:

@@ -69,7 +69,7 @@ def alone() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     with alone():
-        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+        ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False)
         yield
 
 
