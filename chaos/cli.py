@@ -14,7 +14,7 @@ from rich.table import Table
 from .choices import GYM_ROUTER, PLACEHOLDERS, Setup, resolve_client
 from .clients import CLIENTS
 from .runner import Result, run_case
-from .scenario import Case, ScenarioError, cases, find, load, shipped
+from .scenario import Case, ScenarioError, cases, find, shipped
 from .stage import Session
 from .summary import exit_code, table, write_junit, write_verdicts
 
@@ -34,11 +34,10 @@ def list_scenarios() -> None:
     """List the scenarios that come with the suite."""
     rows = Table("scenario", "scopes", "faults", "what it is about")
     for path in shipped():
-        scenario = load(path)
-        names = [case.scope for case in cases(path)] if len(cases(path)) > 1 else ["-"]
-        rows.add_row(
-            path.name.split(".")[0], ", ".join(names), ", ".join(plan.kind for plan in scenario.fault), scenario.title
-        )
+        found = cases(path)
+        scopes = ", ".join(case.scope for case in found) if len(found) > 1 else "-"
+        scenario = found[0].scenario
+        rows.add_row(path.name.split(".")[0], scopes, ", ".join(plan.kind for plan in scenario.fault), scenario.title)
     _console.print(rows)
 
 
@@ -86,6 +85,11 @@ def run(  # noqa: PLR0917 - typer makes options of them
         _errors.print(f"gym-chaos: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(_BAD_INPUT) from error
     _console.print(f"client: {resolve_client(client)}   router: {router_cmd.split()[0]}   records: {folder}")
+    raise typer.Exit(_judged(chosen, session, junit))
+
+
+def _judged(chosen: Sequence[Case], session: Session, junit: Path | None) -> int:
+    """Run the cases and report, also on those that were done when something went wrong; the exit code."""
     results: list[Result] = []
     try:
         asyncio.run(_run_all(chosen, session, results))
@@ -97,7 +101,7 @@ def run(  # noqa: PLR0917 - typer makes options of them
             _console.print(table(results))
             if junit is not None:
                 write_junit(results, junit)
-    raise typer.Exit(exit_code(results))
+    return exit_code(results)
 
 
 async def _run_all(chosen: Sequence[Case], session: Session, results: list[Result]) -> None:
