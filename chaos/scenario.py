@@ -12,9 +12,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 
 from .checkers import CHECKERS
+from .clients import CLIENTS
 from .faults import FAULTS
 from .faults.base import Fault, Layer
 
@@ -45,6 +55,12 @@ class FleetTable(_Table):
     max_model_len: PositiveInt = 4096
 
 
+def _known_client(name: str) -> str:
+    if name not in ("auto", *CLIENTS):
+        raise ValueError(f"unknown client {name!r}; known: auto, {', '.join(CLIENTS)}")
+    return name
+
+
 class LoadTable(_Table):
     """The rollouts that are under way while the faults act."""
 
@@ -52,7 +68,7 @@ class LoadTable(_Table):
     turns: PositiveInt = 2
     concurrency: PositiveInt = 4
     max_tokens: PositiveInt = 24
-    client: str = "auto"
+    client: Annotated[str, AfterValidator(_known_client)] = "auto"
 
 
 class LimitsTable(_Table):
@@ -84,7 +100,7 @@ class FaultPlan(_Table):
 
     fault: Fault
     kind: str
-    shards: tuple[int, ...] | None = None
+    shards: tuple[int, ...] | None = Field(default=None, min_length=1)
     at_s: float | None = Field(default=None, ge=0)
     heal_after_s: PositiveFloat | None = None
 
@@ -116,12 +132,12 @@ class Scenario(_Table):
 
     title: str
     why: str
-    scopes: tuple[Scope, ...] = (Scope.ONE, Scope.ALL)
+    scopes: tuple[Scope, ...] = Field(default=(Scope.ONE, Scope.ALL), min_length=1)
     fleet: FleetTable = FleetTable()
     load: LoadTable = LoadTable()
     limits: LimitsTable = LimitsTable()
     fault: tuple[Annotated[FaultPlan, BeforeValidator(_plan)], ...]
-    checks: Annotated[tuple[str, ...], BeforeValidator(_known_checks)] = tuple(CHECKERS)
+    checks: Annotated[tuple[str, ...], BeforeValidator(_known_checks)] = Field(default=tuple(CHECKERS), min_length=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,13 @@ def written(tmp_path: Path, text: str) -> Path:
             "unknown check 'no_rollouts_lost'; known: answered",
         ),
         ('scopes = ["some"]\n[[fault]]\nkind = "kill"', "scopes.0: Input should be 'one' or 'all' (got 'some')"),
+        ('scopes = []\n[[fault]]\nkind = "kill"', "scopes: Tuple should have at least 1 item"),
+        ('checks = []\n[[fault]]\nkind = "kill"', "checks: Tuple should have at least 1 item"),
+        ('[[fault]]\nkind = "kill"\nshards = []', "shards: Tuple should have at least 1 item"),
+        (
+            '[load]\nclient = "curl"\n[[fault]]\nkind = "kill"',
+            "load.client: unknown client 'curl'; known: auto, nemo-gym",
+        ),
         ('[load]\nrollouts = 0\n[[fault]]\nkind = "kill"', "load.rollouts: Input should be greater than 0 (got 0)"),
         ('[[fault]]\nkind = "kill"\n[fleet]\nsize = 3', "fleet.size: Extra inputs are not permitted"),
         ("[[fault", "not TOML"),
