@@ -42,7 +42,10 @@ class GenerationRouterActor(RestartableRouter):
 
     def __init__(self, **kwargs: Any) -> None:
         configure_logging(kwargs.get("log_format", "text"))
-        super().__init__(restarted=_is_restart(), **kwargs)
+        try:
+            super().__init__(restarted=_is_restart(), **kwargs)
+        except Exception as error:  # noqa: BLE001  one that can be pickled on its way to the driver
+            raise RouterStartError(str(error)) from None
 
 
 def _is_restart() -> bool:

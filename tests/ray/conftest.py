@@ -117,25 +117,15 @@ class Stage:
         """How many answers of shards have gone through the router, or were cut off on the way."""
         return self.requests().total() + self._asked
 
-    def pid(self) -> int | None:
-        """The actor's process, also while it is in its constructor."""
-        for process in psutil.process_iter(["cmdline"]):
-            if (process.info["cmdline"] or [""])[0].startswith(ACTOR):
-                return process.pid
-        return None
-
     async def pid_other_than(self, old: int | None) -> int:
         """The actor's next process."""
-        return await until(lambda: (pid := self.pid()) != old and pid, "another process of the actor", AGAIN_WITHIN_S)
+        return await until(lambda: (pid := actor_pid()) != old and pid, "another process of the actor", AGAIN_WITHIN_S)
 
     def kill(self) -> int:
         """SIGKILL of the actor's process, whose number is returned once the kernel has ended it."""
-        pid = self.pid()
+        pid = actor_pid()
         assert pid is not None
-        process = psutil.Process(pid)
-        process.kill()
-        with suppress(psutil.NoSuchProcess):
-            process.wait(10.0)
+        kill(pid)
         return pid
 
     async def served_again(self, within_s: float = AGAIN_WITHIN_S) -> float:
@@ -182,6 +172,22 @@ class Stage:
         assert len(self.handle.instances) == restarts + 1
         assert 0 < self.handle.successes <= self.answered()
         assert self.handle.failures == 0
+
+
+def actor_pid() -> int | None:
+    """The process of the one router's actor, also while it is in its constructor."""
+    for process in psutil.process_iter(["cmdline"]):
+        if (process.info["cmdline"] or [""])[0].startswith(ACTOR):
+            return process.pid
+    return None
+
+
+def kill(pid: int) -> None:
+    """SIGKILL; returns once the kernel has ended the process."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        process.kill()
+        process.wait(10.0)
 
 
 async def until(condition: Callable[[], Any], what: str, within_s: float) -> Any:
@@ -267,4 +273,6 @@ def on_stage(tmp_path: Path) -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def tools() -> SimpleNamespace:
     """What stories and tests share."""
-    return SimpleNamespace(alone=alone, listening=listening, open_stage=open_stage, until=until)
+    return SimpleNamespace(
+        actor_pid=actor_pid, alone=alone, kill=kill, listening=listening, open_stage=open_stage, until=until
+    )

@@ -33,10 +33,10 @@ def test_a_killed_process(on_stage):
     on_stage(story)
 
 
-def test_a_kill_by_ray(on_stage):
+def test_a_kill_by_ray(on_stage, tools):
     async def story(stage):
         async with stage.load():
-            old = stage.pid()
+            old = tools.actor_pid()
             ray.kill(stage.router.actor, no_restart=False)
             await stage.pid_other_than(old)
             await stage.served_again()
@@ -114,11 +114,11 @@ def test_ten_restarts_in_a_row_under_load(on_stage):
     on_stage(story)
 
 
-def test_a_thread_that_stops_serving_ends_the_process(on_stage):
+def test_a_thread_that_stops_serving_ends_the_process(on_stage, tools):
     """A living actor without a listener would be restarted by nobody."""
 
     async def story(stage):
-        old = stage.pid()
+        old = tools.actor_pid()
         stage.router.actor.__ray_call__.remote(lambda self: self._loop.call_soon_threadsafe(self._stop.set))
         await stage.pid_other_than(old)
         await stage.served_again()

@@ -1,5 +1,8 @@
 """The first start fails in the driver, with the reason in the message, and leaves nothing behind."""
 
+import asyncio
+from functools import partial
+
 import pytest
 
 ray = pytest.importorskip("ray", reason="needs the ray extra")
@@ -34,6 +37,19 @@ def test_a_configuration_that_gym_would_hang_on():
             )
         with start_router_actor(backend_urls=BACKENDS, host="127.0.0.1", ports=ports, **TIMES) as router:
             assert router.base_url == f"http://127.0.0.1:{lease.port}/v1"
+
+
+def test_a_crash_during_the_first_start_is_ridden_out(tools):
+    async def story() -> None:
+        with PortLease() as lease:
+            ports = range(lease.port, lease.port + 1)
+            start = partial(start_router_actor, backend_urls=BACKENDS, host="127.0.0.1", ports=ports, **TIMES)
+            starting = asyncio.create_task(asyncio.to_thread(start))
+            tools.kill(await tools.until(tools.actor_pid, "the actor's process", 30.0))
+            with await starting as router:
+                assert await router.actor.is_serving.remote()
+
+    asyncio.run(story())
 
 
 def test_more_cpus_than_there_are():
