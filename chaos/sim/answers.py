@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from .requests import Generation, Problem
+from .settings import VERSION
 from .tokens import EOS, decode, logprob
 
 DONE = b"data: [DONE]\n\n"
@@ -15,6 +16,8 @@ ENGINE_DEAD = Problem(
     kind="InternalServerError",
     code=500,
 )
+_MARK = {"system_fingerprint": f"vllm-{VERSION}-00000000"}  # a stream has it in its last chunk
+_TAIL = {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
 SHUTTING_DOWN = Problem("cannot schedule new futures after shutdown", kind="InternalServerError", code=500)
 
 
@@ -59,24 +62,28 @@ class Answer:
     def opening(self) -> Iterator[bytes]:
         """Events before the first token."""
         if self.asked.path == "/v1/chat/completions":
-            yield _event(_chunk(self, {"delta": {"role": "assistant", "content": ""}, "logprobs": None}, None))
+            first = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
+            yield _event({**_chunk(self, first, None), "prompt_token_ids": _prompt_ids(self), "prompt_text": None})
 
     def event(self, tokens: list[int], finish: str | None) -> bytes:
         """The event of some new tokens, which `add` has taken already."""
         first = len(self.tokens) - len(tokens)
+        ids = tokens if self.asked.token_ids else None
+        part: dict[str, Any]
+        end: dict[str, Any]
         if self.asked.path == "/v1/chat/completions":
-            part: dict[str, Any] = {
-                "delta": {"content": decode(tokens)},
-                "logprobs": _chat_logprobs(self, tokens, first),
-            }
+            part = {"delta": {"content": decode(tokens)}, "logprobs": _chat_logprobs(self, tokens, first)}
+            end = {"token_ids": ids} if finish is None else {"stop_reason": None, "token_ids": ids}
         else:
             part = {"text": decode(tokens), "logprobs": _text_logprobs(self, tokens, first)}
-        return _event(_chunk(self, part, finish))
+            end = {"stop_reason": None, "prompt_token_ids": None, "token_ids": ids}
+        last = finish is not None and not self.asked.usage_chunk
+        return _event({**_chunk(self, part, finish, **end), **(_MARK if last else {})})
 
     def closing(self) -> Iterator[bytes]:
         """Events after the last token."""
         if self.asked.usage_chunk:
-            yield _event({**_head(self, stream=True), "choices": [], "usage": _usage(self)})
+            yield _event({**_head(self, stream=True), "choices": [], "usage": _usage(self), **_MARK})
         yield DONE
 
 
@@ -88,10 +95,8 @@ def _head(answer: Answer, *, stream: bool) -> dict[str, Any]:
     return {"id": f"{prefix}-{answer.id}", "object": kind, "created": answer.created, "model": answer.model}
 
 
-def _chunk(answer: Answer, part: dict[str, Any], finish: str | None) -> dict[str, Any]:
-    choice: dict[str, Any] = {"index": 0, **part, "finish_reason": finish}
-    if finish is not None:
-        choice["stop_reason"] = None
+def _chunk(answer: Answer, part: dict[str, Any], finish: str | None, **end: Any) -> dict[str, Any]:
+    choice: dict[str, Any] = {"index": 0, **part, "finish_reason": finish, **end}
     return {**_head(answer, stream=True), "choices": [choice]}
 
 
@@ -103,8 +108,7 @@ def _chat(answer: Answer) -> dict[str, Any]:
         "annotations": None,
         "audio": None,
         "function_call": None,
-        "tool_calls": [],
-        "reasoning_content": None,
+        "reasoning": None,
     }
     choice = {
         "index": 0,
@@ -113,8 +117,10 @@ def _chat(answer: Answer) -> dict[str, Any]:
         "finish_reason": answer.finish,
         "stop_reason": None,
         "token_ids": answer.tokens if answer.asked.token_ids else None,
+        "routed_experts": None,
     }
-    return _with_prompt(answer, choice)
+    prompt = {"prompt_logprobs": None, "prompt_token_ids": _prompt_ids(answer), "prompt_text": None}
+    return {**_whole(answer, choice), **prompt, **_TAIL}
 
 
 def _text(answer: Answer) -> dict[str, Any]:
@@ -126,21 +132,24 @@ def _text(answer: Answer) -> dict[str, Any]:
         "stop_reason": None,
         "token_ids": answer.tokens if answer.asked.token_ids else None,
         "prompt_logprobs": None,
+        "prompt_token_ids": _prompt_ids(answer),
+        "routed_experts": None,
     }
-    return _with_prompt(answer, choice)
+    return {**_whole(answer, choice), **_TAIL}
 
 
-def _with_prompt(answer: Answer, choice: dict[str, Any]) -> dict[str, Any]:
+def _whole(answer: Answer, choice: dict[str, Any]) -> dict[str, Any]:
     return {
         **_head(answer, stream=False),
         "choices": [choice],
         "service_tier": None,
-        "system_fingerprint": None,
-        "usage": {**_usage(answer), "prompt_tokens_details": None},
-        "prompt_logprobs": None,
-        "prompt_token_ids": answer.asked.prompt if answer.asked.token_ids else None,
-        "kv_transfer_params": None,
+        **_MARK,
+        "usage": {**_usage(answer), "prompt_tokens_details": None, "completion_tokens_details": None},
     }
+
+
+def _prompt_ids(answer: Answer) -> list[int] | None:
+    return answer.asked.prompt if answer.asked.token_ids else None
 
 
 def _responses(answer: Answer) -> dict[str, Any]:

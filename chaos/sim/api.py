@@ -21,7 +21,6 @@ from .engine import fork_engine
 from .engine_client import EngineClient, EngineDeadError
 from .http import Exchange, Handler, Request, Server
 from .requests import (
-    Problem,
     RequestError,
     chat_prompt,
     check_model,
@@ -29,6 +28,7 @@ from .requests import (
     parse_json,
     parse_level,
     parse_mode,
+    parse_tokens,
     text_prompt,
 )
 from .settings import VERSION, Settings
@@ -156,10 +156,7 @@ class Api:
     async def _detokenize(self, request: Request, exchange: Exchange) -> None:
         body = parse_json(request.body, request.headers.get("content-type", ""))
         check_model(body, self._settings)
-        try:
-            text = decode(body["tokens"], keep_special=True)
-        except (KeyError, IndexError, TypeError) as error:
-            raise RequestError(Problem("tokens must be a list of token ids", param="tokens")) from error
+        text = decode(parse_tokens(body), keep_special=True)
         exchange.reply(200, orjson.dumps({"prompt": text}))
 
     async def _models(self, _request: Request, exchange: Exchange) -> None:

@@ -44,8 +44,8 @@ class Exchange:
 
     def reply(self, status: int, body: bytes, content_type: str | None = JSON, *, allow: str = "") -> None:
         """Send a whole answer."""
-        lines = [f"content-length: {len(body)}"]
-        lines += [f"allow: {allow}"] if allow else []
+        lines = [f"allow: {allow}"] if allow else []
+        lines += [f"content-length: {len(body)}"]
         lines += [f"content-type: {content_type}"] if content_type else []
         self._hash.update(body)
         self._size = len(body)

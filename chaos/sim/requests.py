@@ -46,22 +46,23 @@ class Generation:
 def parse_json(body: bytes, content_type: str) -> dict[str, Any]:
     """The JSON object in a request body; raises RequestError for anything else."""
     if content_type.partition(";")[0].strip().lower() not in {"application/json", ""}:
-        message = "1 validation error:\n  {'msg': \"Unsupported Media Type: Only 'application/json' is allowed\"}"
+        message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
         raise RequestError(Problem(message, kind="Bad Request"))
+    if not body:
+        raise _invalid("missing", None, "Field required")
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _invalid("json_invalid", error.pos, "JSON decode error") from error
     if not isinstance(value, dict):
-        raise _invalid("model_attributes_type", None, "Input should be a valid dictionary")
+        raise _invalid("model_attributes_type", None, "Input should be a valid dictionary or object")
     return value
 
 
-def _invalid(kind: str, where: str | int | None, message: str) -> RequestError:
-    """What FastAPI's validation makes of a body, in vLLM's wrapping; `where` is a field or a byte offset."""
-    location = ("body",) if where is None else ("body", where)
-    param = ".".join(map(str, location))
-    text = f"1 validation error:\n  {{'type': '{kind}', 'loc': {location}, 'msg': '{message}'}}"
+def _invalid(kind: str, where: str | int | None, message: str, part: str = "body") -> RequestError:
+    """What FastAPI's validation makes of a body or a query, in vLLM's wrapping; `where` is a field or a byte offset."""
+    param = part if where is None else f"{part}.{where}"
+    text = f"1 validation error:\n  {{'type': '{kind}', 'loc': '{param}', 'msg': {message!r}}}"
     return RequestError(Problem(text, kind="Bad Request", param=param))
 
 
@@ -69,7 +70,7 @@ def parse_mode(query: dict[str, str]) -> str:
     """What a pause does to requests in flight."""
     mode = query.get("mode", "abort")
     if mode not in {"abort", "wait", "keep"}:
-        raise _invalid_query("mode", "literal_error", "Input should be 'abort', 'wait' or 'keep'")
+        raise _invalid("literal_error", "mode", "Input should be 'abort', 'wait' or 'keep'", part="query")
     return mode
 
 
@@ -77,13 +78,18 @@ def parse_level(query: dict[str, str]) -> int:
     """How deep an engine sleeps."""
     level = query.get("level", "1")
     if level not in {"0", "1", "2"}:
-        raise _invalid_query("level", "less_than_equal", "Input should be less than or equal to 2")
+        raise _invalid("less_than_equal", "level", "Input should be less than or equal to 2", part="query")
     return int(level)
 
 
-def _invalid_query(name: str, kind: str, message: str) -> RequestError:
-    text = f"1 validation error:\n  {{'type': '{kind}', 'loc': ('query', '{name}'), 'msg': \"{message}\"}}"
-    return RequestError(Problem(text, kind="Bad Request", param=f"query.{name}"))
+def parse_tokens(body: dict[str, Any]) -> list[int]:
+    """The ids that are to become text; an unknown one has none."""
+    if "tokens" not in body:
+        raise _invalid("missing", "tokens", "Field required")
+    tokens = body["tokens"]
+    if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
+        raise _invalid("list_type", "tokens", "Input should be a valid list")
+    return [token for token in tokens if 0 <= token < VOCABULARY]
 
 
 def check_model(body: dict[str, Any], settings: Settings) -> None:
@@ -119,21 +125,30 @@ def parse_generation(path: str, body: dict[str, Any], settings: Settings) -> Gen
 def chat_prompt(body: dict[str, Any]) -> list[int]:
     """Prompt tokens of chat `messages`."""
     messages = body.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+    if "messages" not in body:
         raise _invalid("missing", "messages", "Field required")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise _invalid("list_type", "messages", "Input should be a valid list")
     if not messages:
-        raise RequestError(Problem("messages must not be empty", param="messages"))
+        message = "Cannot apply chat template to an empty conversation. Provide at least one message."
+        raise RequestError(Problem(message))
     return encode(render(messages, generation_prompt=body.get("add_generation_prompt", True)))
 
 
 def text_prompt(body: dict[str, Any]) -> list[int]:
     """Prompt tokens of a completion's `prompt`: a text or token ids."""
     prompt = body.get("prompt")
-    if isinstance(prompt, str) and prompt:
+    if not prompt:
+        message = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"
+        raise RequestError(Problem(message, param="prompt"))
+    if isinstance(prompt, str):
         return encode(prompt)
-    if isinstance(prompt, list) and prompt and all(isinstance(t, int) and 0 <= t < VOCABULARY for t in prompt):
-        return prompt
-    raise _invalid("missing", "prompt", "Field required")
+    if not isinstance(prompt, list) or not all(isinstance(token, int) for token in prompt):
+        raise _invalid("string_type", "prompt", "Input should be a valid string")
+    unknown = next((token for token in prompt if not 0 <= token < VOCABULARY), None)
+    if unknown is not None:
+        raise RequestError(Problem(f"Token id {unknown} is out of vocabulary"))
+    return prompt
 
 
 def _input_prompt(body: dict[str, Any]) -> list[int]:
@@ -152,23 +167,25 @@ _PROMPTS: dict[str, Callable[[dict[str, Any]], list[int]]] = {
 }
 
 _Check = Callable[[Any], bool]
-_PARAMETERS: dict[str, tuple[_Check, str]] = {
-    "n": (lambda value: value == 1, "n must be 1 here, got {}."),
-    "temperature": (lambda value: value >= 0, "temperature must be non-negative, got {}."),
-    "top_p": (lambda value: 0 < value <= 1, "top_p must be in (0, 1], got {}."),
+_PARAMETERS: dict[str, tuple[_Check, str, bool]] = {  # what is right, what is said if it is not, is the field named
+    "n": (lambda value: value == 1, "n must be 1 here, got {}.", False),
+    "temperature": (lambda value: value >= 0, "temperature must be non-negative, got {}.", True),
+    "top_p": (lambda value: 0 < value <= 1, "top_p must be in (0, 1], got {}.", True),
     "logit_bias": (
         lambda bias: all(0 <= int(token) < VOCABULARY for token in bias),
-        "token_id(s) in logit_bias are out of the vocabulary: {}.",
+        "token_id(s) in logit_bias contain out-of-vocab token ids: {}.",
+        True,
     ),
     "tool_choice": (
         lambda choice: choice != "auto",
         '"{}" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        False,
     ),
 }
 
 
 def _check_parameters(body: dict[str, Any]) -> None:
-    for name, (good, message) in _PARAMETERS.items():
+    for name, (good, message, named) in _PARAMETERS.items():
         value = body.get(name)
         if value is None:
             continue
@@ -177,7 +194,12 @@ def _check_parameters(body: dict[str, Any]) -> None:
         except (TypeError, ValueError) as error:
             raise _invalid("type_error", name, "Input has a wrong type") from error
         if not accepted:
-            raise RequestError(Problem(message.format(value), param=name))
+            raise RequestError(_about(name, value, message.format(value)) if named else Problem(message.format(value)))
+
+
+def _about(name: str, value: Any, message: str) -> Problem:
+    """A problem that names its parameter, as vLLM's own checks do."""
+    return Problem(f"{message} (parameter={name}, value={value})", param=name)
 
 
 def _too_long(limit: int) -> RequestError:
@@ -196,13 +218,19 @@ def _max_tokens(path: str, body: dict[str, Any], prompt: int, limit: int) -> int
     if asked is None:
         # The completions route inherits OpenAI's old default.
         return min(16, room) if path == "/v1/completions" else room
-    if not isinstance(asked, int) or asked < 1:
-        raise RequestError(Problem(f"max_tokens must be at least 1, got {asked}.", param="max_tokens"))
+    if not isinstance(asked, int):
+        raise _invalid("int_parsing", "max_tokens", "Input should be a valid integer")
+    if asked < 1:
+        raise RequestError(_about("max_tokens", asked, f"max_tokens must be at least 1, got {asked}."))
+    if asked > limit:
+        message = (
+            f"max_tokens={asked} cannot be greater than max_model_len={limit}. Please request fewer output tokens."
+        )
+        raise RequestError(_about("max_tokens", asked, message))
     if asked > room:
         message = (
             f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum context length is "
-            f"{limit} tokens and your request has {prompt} input tokens ({asked} > {limit} - {prompt}). "
-            f"(parameter=max_tokens, value={asked})"
+            f"{limit} tokens and your request has {prompt} input tokens ({asked} > {limit} - {prompt})."
         )
-        raise RequestError(Problem(message, param="max_tokens"))
+        raise RequestError(_about("max_tokens", asked, message))
     return asked

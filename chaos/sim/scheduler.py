@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from .settings import Settings
 from .tokens import generate
 
+FINISHES = ("stop", "length", "abort", "error", "repetition")
+
 
 @dataclass(slots=True)
 class Sequence:
@@ -41,7 +43,7 @@ class Stats:
     prefix_hits: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
-    finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0, "abort": 0})  # requests
+    finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FINISHES, 0))  # requests
 
 
 class PrefixCache:

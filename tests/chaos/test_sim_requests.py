@@ -22,18 +22,21 @@ def problem_of(body, path=CHAT, content_type="application/json"):
     [
         (b'{"model": x', 400, "Bad Request", "body.10"),
         (b"[]", 400, "Bad Request", "body"),
+        (b"", 400, "Bad Request", "body"),
         ({}, 400, "Bad Request", "body.messages"),
-        ({"messages": []}, 400, "BadRequestError", "messages"),
+        ({"messages": []}, 400, "BadRequestError", None),
         ({"messages": "Hi"}, 400, "Bad Request", "body.messages"),
         ({"messages": MESSAGES, "model": "nope"}, 404, "NotFoundError", "model"),
-        ({"messages": MESSAGES, "n": -1}, 400, "BadRequestError", "n"),
+        ({"messages": MESSAGES, "n": -1}, 400, "BadRequestError", None),
         ({"messages": MESSAGES, "temperature": -1}, 400, "BadRequestError", "temperature"),
         ({"messages": MESSAGES, "temperature": "warm"}, 400, "Bad Request", "body.temperature"),
         ({"messages": MESSAGES, "top_p": 2}, 400, "BadRequestError", "top_p"),
         ({"messages": MESSAGES, "logit_bias": {"99999": 1}}, 400, "BadRequestError", "logit_bias"),
-        ({"messages": MESSAGES, "tools": [{}], "tool_choice": "auto"}, 400, "BadRequestError", "tool_choice"),
+        ({"messages": MESSAGES, "tools": [{}], "tool_choice": "auto"}, 400, "BadRequestError", None),
         ({"messages": MESSAGES, "max_tokens": 0}, 400, "BadRequestError", "max_tokens"),
+        ({"messages": MESSAGES, "max_tokens": "7"}, 400, "Bad Request", "body.max_tokens"),
         ({"messages": MESSAGES, "max_tokens": 200}, 400, "BadRequestError", "max_tokens"),
+        ({"messages": MESSAGES, "max_tokens": 201}, 400, "BadRequestError", "max_tokens"),
         ({"messages": [{"role": "user", "content": "x" * 300}]}, 400, "BadRequestError", "input_tokens"),
     ],
 )
@@ -71,9 +74,12 @@ def test_plain_text_is_no_request():
     assert "Unsupported Media Type" in problem.message
 
 
-@pytest.mark.parametrize("prompt", [None, "", [], ["a"], [10**9], 7])
-def test_a_completion_needs_a_text_or_token_ids(prompt):
-    assert problem_of({"prompt": prompt}, "/v1/completions").param == "body.prompt"
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [(None, "prompt"), ("", "prompt"), ([], "prompt"), (["a"], "body.prompt"), (7, "body.prompt"), ([10**9], None)],
+)
+def test_a_completion_needs_a_text_or_token_ids(prompt, param):
+    assert problem_of({"prompt": prompt}, "/v1/completions").param == param
 
 
 def test_a_response_needs_an_input():

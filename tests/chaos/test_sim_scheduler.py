@@ -82,7 +82,7 @@ def test_a_dropped_request_frees_its_place_and_counts_as_no_success():
     engine.drop(1)
 
     assert (engine.stats.running, engine.stats.kv_usage) == (0, 0.0)
-    assert engine.stats.finished == {"stop": 0, "length": 0, "abort": 0}
+    assert not any(engine.stats.finished.values())
 
 
 def test_abort_all_ends_everything_with_what_it_has():

@@ -142,29 +142,54 @@ def test_what_a_chat_answer_consists_of(play):
     play(story)
 
 
-def test_an_answer_has_no_key_that_vllm_does_not_know(play):
+CHAT_KEYS = {
+    "answer": [
+        *("id", "object", "created", "model", "choices", "service_tier", "system_fingerprint", "usage"),
+        *("prompt_logprobs", "prompt_token_ids", "prompt_text", "kv_transfer_params", "ec_transfer_params", "metrics"),
+    ],
+    "choice": ["index", "message", "logprobs", "finish_reason", "stop_reason", "token_ids", "routed_experts"],
+    "message": ["role", "content", "refusal", "annotations", "audio", "function_call", "reasoning"],
+    "usage": [
+        *("prompt_tokens", "total_tokens", "completion_tokens"),
+        *("prompt_tokens_details", "completion_tokens_details"),
+    ],
+}
+TEXT_KEYS = {
+    "answer": [
+        *("id", "object", "created", "model", "choices", "service_tier", "system_fingerprint", "usage"),
+        *("kv_transfer_params", "ec_transfer_params", "metrics"),
+    ],
+    "choice": [
+        *("index", "text", "logprobs", "finish_reason", "stop_reason", "token_ids"),
+        *("prompt_logprobs", "prompt_token_ids", "routed_experts"),
+    ],
+}
+
+
+def test_the_keys_of_an_answer_and_their_order(play):
     async def story(stand):
         _, answer = await stand.chat(logprobs=True)
-        assert set(answer) <= KEYS["answer"]
-        assert set(answer["choices"][0]) <= KEYS["choice"]
-        assert set(answer["choices"][0]["message"]) <= KEYS["message"]
-        assert set(answer["usage"]) <= KEYS["usage"]
+        (choice,) = answer["choices"]
+        parts = {"answer": answer, "choice": choice, "message": choice["message"], "usage": answer["usage"]}
+        assert {name: list(part) for name, part in parts.items()} == CHAT_KEYS
+        _, text = await stand.post(TEXT, {"prompt": "Hi", "max_tokens": 1})
+        assert {"answer": list(text), "choice": list(text["choices"][0])} == TEXT_KEYS
 
     play(story)
 
 
-KEYS = {
-    "answer": {
-        *("id", "object", "created", "model", "choices", "usage", "service_tier", "system_fingerprint"),
-        *("prompt_logprobs", "prompt_token_ids", "prompt_text", "kv_transfer_params", "ec_transfer_params", "metrics"),
-    },
-    "choice": {"index", "message", "logprobs", "finish_reason", "stop_reason", "token_ids", "routed_experts"},
-    "message": {"role", "content", "refusal", "annotations", "audio", "function_call", "tool_calls", "reasoning"},
-    "usage": {
-        *("prompt_tokens", "total_tokens", "completion_tokens"),
-        *("prompt_tokens_details", "completion_tokens_details"),
-    },
-}
+def test_the_keys_of_a_streams_events_and_their_order(play):
+    async def story(stand):
+        first, token, last, _ = await stand.stream(tokens=2)
+        head = ["id", "object", "created", "model", "choices"]
+        assert list(first) == [*head, "prompt_token_ids", "prompt_text"]
+        assert list(token) == head
+        assert list(last) == [*head, "system_fingerprint"]
+        choices = [list(event["choices"][0]) for event in (first, token, last)]
+        choice = ["index", "delta", "logprobs", "finish_reason"]
+        assert choices == [choice, [*choice, "token_ids"], [*choice, "stop_reason", "token_ids"]]
+
+    play(story)
 
 
 def test_token_ids_come_when_they_are_asked_for(play):
@@ -238,14 +263,19 @@ def test_headers(play):
 
 ERRORS = {  # what is wrong: (path, body, status, type, param, what the message contains)
     "too long": (CHAT, chat("word " * 5000), 400, "BadRequestError", "input_tokens", "maximum context length is 4096"),
-    "too many tokens": (CHAT, chat(tokens=5000), 400, "BadRequestError", "max_tokens", "max_tokens"),
+    "too many tokens": (CHAT, chat(tokens=5000), 400, "BadRequestError", "max_tokens", "max_tokens=5000 cannot be"),
     "no messages": (CHAT, {"model": "tiny"}, 400, "Bad Request", "body.messages", "Field required"),
-    "empty messages": (CHAT, chat(messages=[]), 400, "BadRequestError", None, ""),
+    "empty messages": (CHAT, chat(messages=[]), 400, "BadRequestError", None, "Provide at least one message."),
     "unknown model": (CHAT, chat(model="nope"), 404, "NotFoundError", "model", "The model `nope` does not exist."),
     "temperature": (CHAT, chat(temperature=-1), 400, "BadRequestError", "temperature", "temperature"),
     "top_p": (CHAT, chat(top_p=2), 400, "BadRequestError", "top_p", "top_p"),
     "max_tokens": (CHAT, chat(tokens=0), 400, "BadRequestError", "max_tokens", "max_tokens must be at least 1"),
-    "no prompt": (TEXT, {"model": "tiny"}, 400, "Bad Request", None, "required"),
+    "no prompt": (TEXT, {"model": "tiny"}, 400, "BadRequestError", "prompt", "Either prompt or prompt_embeds"),
+    "unknown token": (TEXT, {"prompt": [10**6]}, 400, "BadRequestError", None, "Token id 1000000 is out of vocabulary"),
+    "messages as text": (CHAT, {"messages": "Hi"}, 400, "Bad Request", "body.messages", "valid list"),
+    "tokens as text": (CHAT, chat(tokens="x"), 400, "Bad Request", "body.max_tokens", "valid integer"),
+    "no room for tokens": (CHAT, chat(tokens=4090), 400, "BadRequestError", "max_tokens", "maximum context length"),
+    "no tokens": ("/detokenize", {}, 400, "Bad Request", "body.tokens", "Field required"),
     "tools": (
         CHAT,
         chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}], tool_choice="auto"),
@@ -497,18 +527,28 @@ def test_a_stopped_server_takes_connections_and_answers_when_it_goes_on(play):
     play(story)
 
 
-def test_sigterm_cuts_what_is_in_flight_into_a_whole_200_then_the_port_closes_and_it_exits_with_0(play):
+def test_sigterm_ends_what_is_in_flight_in_one_of_three_ways_and_the_server_with_0(play):
     async def story(stand):
         whole = stand.begin(stand.chat(tokens=3000))
         stream = stand.begin(stand.stream(tokens=3000))
         await stand.begun(2)
         stand.shard.signal("server", signal.SIGTERM)
-        status, answer = await whole
-        assert (status, answer["choices"][0]["finish_reason"]) == (200, "abort")
-        assert answer["usage"]["completion_tokens"] < 3000
-        *_, last, done = await stream
-        assert (last["choices"][0]["finish_reason"], done) == ("abort", "[DONE]")
         assert await refuses_within(stand, SOON_S)
+        await asyncio.wait([whole, stream], timeout=SOON_S)
+        assert whole.done() == stream.done()
+        if whole.done():
+            status, answer = await whole
+            *_, last, done = await stream
+            assert done == "[DONE]"
+            if status == 200:
+                assert answer["choices"][0]["finish_reason"] == "abort"
+                assert answer["usage"]["completion_tokens"] < 3000
+                assert last["choices"][0]["finish_reason"] == "abort"
+            else:
+                assert (status, answer) == (500, {"error": ENGINE_DEAD})
+                assert last == {"error": ENGINE_DEAD}
+        whole.cancel()
+        stream.cancel()
         assert await stand.ended_with() == 0
 
     play(story)
