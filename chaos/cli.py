@@ -1,6 +1,7 @@
 """The `gym-chaos` command."""
 
 import asyncio
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +14,12 @@ from rich.table import Table
 
 from .choices import GYM_ROUTER, PLACEHOLDERS, Setup, resolve_client
 from .clients import CLIENTS
+from .provision import ToxiproxyUnavailableError
 from .runner import Result, run_case
 from .scenario import Case, ScenarioError, cases, find, shipped
 from .stage import Session
 from .summary import exit_code, table, write_junit, write_verdicts
+from .under_test import RouterError
 
 app = typer.Typer(
     add_completion=False,
@@ -52,7 +55,7 @@ def run(  # noqa: PLR0917 - typer makes options of them
             metavar="CMD", help=f"The router to judge; knows {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}."
         ),
     ] = GYM_ROUTER,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where histories go [chaos-runs/TIME].")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where histories go (chaos-runs/TIME).")] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of prompts and of simulated answers.")] = 0,
     toxiproxy_url: Annotated[
@@ -60,7 +63,7 @@ def run(  # noqa: PLR0917 - typer makes options of them
     ] = None,
     shards: Annotated[int | None, typer.Option(min=1, help="How many backends, whatever a scenario says.")] = None,
     vllm_python: Annotated[str | None, typer.Option(metavar="FILE", help="The interpreter that has vLLM.")] = None,
-    model: Annotated[str | None, typer.Option(help="Path or name [a tiny one, made on the spot].")] = None,
+    model: Annotated[str | None, typer.Option(help="Path or name (a tiny one, made on the spot).")] = None,
     vllm_arg: Annotated[list[str] | None, typer.Option(metavar="ARG", help="One more argument for vllm serve.")] = None,
 ) -> None:
     """Run scenarios and judge them. Exit 0: all passed; 1: one failed; 2: bad input, or it could not be told."""
@@ -81,11 +84,20 @@ def run(  # noqa: PLR0917 - typer makes options of them
                 vllm_args=tuple(vllm_arg or ()),
             )
         )
-    except ScenarioError as error:
-        _errors.print(f"gym-chaos: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(_BAD_INPUT) from error
+        folder.mkdir(parents=True, exist_ok=True)
+        if junit is not None:
+            junit.open("a").close()
+    except (ScenarioError, RouterError, OSError) as error:
+        raise _refused(error) from error
     _console.print(f"client: {resolve_client(client)}   router: {router_cmd.split()[0]}   records: {folder}")
+    # A run that is told to stop cleans up after itself, by whatever signal.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     raise typer.Exit(_judged(chosen, session, junit))
+
+
+def _refused(error: Exception) -> typer.Exit:
+    _errors.print(f"gym-chaos: {error}", style="red", markup=False, soft_wrap=True)
+    return typer.Exit(_BAD_INPUT)
 
 
 def _judged(chosen: Sequence[Case], session: Session, junit: Path | None) -> int:
@@ -96,6 +108,8 @@ def _judged(chosen: Sequence[Case], session: Session, junit: Path | None) -> int
     except KeyboardInterrupt:
         _errors.print(f"gym-chaos: interrupted after {len(results)} of {len(chosen)} cases; all processes are ended")
         raise typer.Exit(_INTERRUPTED) from None
+    except ToxiproxyUnavailableError as error:
+        raise _refused(error) from error
     finally:
         if results:
             _console.print(table(results))
@@ -116,11 +130,15 @@ async def _run_all(chosen: Sequence[Case], session: Session, results: list[Resul
         task = progress.add_task("starting", total=len(chosen))
         async with session:
             for case in chosen:
-                result = await run_case(
-                    session,
-                    case,
-                    lambda phase, case=case: progress.update(task, description=f"{case.name}: {phase}"),  # type: ignore[misc]
-                )
+                try:
+                    result = await run_case(
+                        session,
+                        case,
+                        lambda phase, case=case: progress.update(task, description=f"{case.name}: {phase}"),  # type: ignore[misc]
+                    )
+                except asyncio.CancelledError:
+                    progress.console.print("interrupted: healing the fault and ending all processes ...")
+                    raise
                 write_verdicts(result)
                 results.append(result)
                 progress.advance(task)

@@ -58,7 +58,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioF
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Get Toxiproxy before the first test: its one build takes longer than a test's timeout allows."""
+    """Refuse bad options before the first test, and get Toxiproxy: its one build takes longer than a test may."""
+    if any(item.get_closest_marker("chaos") for item in session.items):
+        from .pytest_suite import suite_of  # noqa: PLC0415
+
+        suite_of(session.config)
     if any(item.get_closest_marker("toxiproxy") or "toxiproxy" in _fixtures(item) for item in session.items):
         from .pytest_suite import provide_toxiproxy  # noqa: PLC0415
 

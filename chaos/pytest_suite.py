@@ -16,6 +16,7 @@ from .runner import run_case
 from .scenario import Case, ScenarioError, cases
 from .stage import Session
 from .summary import write_verdicts
+from .under_test import RouterError
 
 _REAL_FLEET_TIMEOUT_S = 900  # the first test waits for the fleet too
 
@@ -27,11 +28,15 @@ class Suite:
         self.setup = setup
         try:
             self.session = Session(setup)
-        except ScenarioError as error:
+        except (ScenarioError, RouterError) as error:
             raise pytest.UsageError(str(error)) from error
         self._stack = contextlib.ExitStack()
         self.portal = self._stack.enter_context(Portal())
-        self._stack.enter_context(self.portal.inside(self.session))
+        try:
+            self._stack.enter_context(self.portal.inside(self.session))
+        except ToxiproxyUnavailableError as error:
+            self._stack.close()
+            raise pytest.UsageError(str(error)) from error
 
     def close(self) -> None:
         """Stop whatever was started."""

@@ -41,18 +41,17 @@ class Result:
         return worst(verdict.status for verdict in self.verdicts.values())
 
     def failures(self) -> list[str]:
-        """One line for each check that did not pass."""
-        return [
-            f"{name}: {verdict.status}: {verdict.why}"
-            for name, verdict in self.verdicts.items()
-            if verdict.status is not Status.PASS
-        ]
+        """One line for each reason why checks did not pass, with their names."""
+        reasons: dict[tuple[Status, str], list[str]] = {}
+        for name, verdict in self.verdicts.items():
+            if verdict.status is not Status.PASS:
+                reasons.setdefault((verdict.status, verdict.why), []).append(name)
+        return [f"{', '.join(names)}: {status}: {why}" for (status, why), names in reasons.items()]
 
 
 async def run_case(session: Session, case: Case, report: Report = lambda _phase: None) -> Result:
     """Run one case from start to judgement. What keeps it from running is a verdict too: never a pass."""
-    folder = session.setup.out / case.name
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = session.folder(case.name)
     began = time.monotonic()
     try:
         history = await _perform(session, case, folder, report)

@@ -44,13 +44,13 @@ class Scope(StrEnum):
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class FleetTable(_Table):
     """The backends: how many, and how fast a simulated one generates."""
 
-    shards: PositiveInt = 3
+    shards: int = Field(default=3, ge=1, le=64)
     token_ms: PositiveFloat = 5.0
     max_model_len: PositiveInt = 4096
 
@@ -127,6 +127,12 @@ def _plan(table: Any) -> Any:
         raise ValueError(f"fault {kind!r}: {_explain(error)}") from error
 
 
+def _tables(faults: Any) -> Any:
+    if isinstance(faults, dict):
+        raise ValueError("one table; a fault is a [[fault]], with two brackets")  # noqa: TRY004 - pydantic's convention
+    return faults
+
+
 class Scenario(_Table):
     """A whole scenario file. A fault on shards is run once for each scope."""
 
@@ -136,7 +142,7 @@ class Scenario(_Table):
     fleet: FleetTable = FleetTable()
     load: LoadTable = LoadTable()
     limits: LimitsTable = LimitsTable()
-    fault: tuple[Annotated[FaultPlan, BeforeValidator(_plan)], ...]
+    fault: Annotated[tuple[Annotated[FaultPlan, BeforeValidator(_plan)], ...], BeforeValidator(_tables)]
     checks: Annotated[tuple[str, ...], BeforeValidator(_known_checks)] = Field(default=tuple(CHECKERS), min_length=1)
 
 
@@ -216,7 +222,7 @@ def find(names: Sequence[str]) -> list[Path]:
     for name, path in zip(names, paths, strict=True):
         if path is None:
             raise ScenarioError(f"{name}: no such file, and no shipped scenario; shipped: {', '.join(known)}")
-    return [path for path in paths if path is not None]
+    return list(dict.fromkeys(path for path in paths if path is not None))
 
 
 def _explain(error: ValidationError) -> str:

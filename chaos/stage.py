@@ -5,8 +5,9 @@ router, hops, wiretap and client. Both are context managers: what they start, th
 """
 
 import dataclasses
+import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,7 @@ from .history import History, Limits
 from .interposer import Interposer
 from .scenario import Case, FleetTable, ScenarioError
 from .toxiproxy import ToxiproxyServer
-from .under_test import RouterUnderTest, Wiring
+from .under_test import RouterUnderTest, Wiring, check_command
 from .vllm.fleet import VllmFleet
 from .vllm.install import VllmUnavailableError, find_vllm
 from .wiretap import Wiretap
@@ -68,7 +69,8 @@ FLEETS: dict[str, Callable[[Setup], FleetMaker]] = {"sim": _simulated, "vllm": _
 class Session:
     """The fleet and the Toxiproxy server, started at first need and shared by cases.
 
-    Raises ScenarioError for a fleet or a client that does not exist, or cannot be had.
+    Raises ScenarioError for a fleet or a client that does not exist, or cannot be had, and RouterError for a router
+    command that cannot be started.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -78,6 +80,7 @@ class Session:
         ):
             if name not in known:
                 raise ScenarioError(f"unknown {what} {name!r}; known: {', '.join(known)}")
+        check_command(setup.router_cmd)
         self.setup = setup
         self._make_fleet = FLEETS[setup.fleet](setup)
         self._stack = AsyncExitStack()
@@ -85,14 +88,24 @@ class Session:
         self._toxiproxy: ToxiproxyServer | None = None
 
     async def __aenter__(self) -> Self:
-        self.setup.out.mkdir(parents=True, exist_ok=True)
         self.guard = self._stack.enter_context(Guard())
+        if self.setup.toxiproxy_url:
+            await self.toxiproxy()  # a server that was named has to be there, before anything else is done
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    def folder(self, name: str) -> Path:
+        """A new folder for the records of one case: those of an earlier one of that name stay."""
+        for number in itertools.count(1):
+            folder = self.setup.out / (name if number == 1 else f"{name}-{number}")
+            with suppress(FileExistsError):
+                folder.mkdir(parents=True)
+                return folder
+        raise AssertionError
 
     def fleet_table(self, table: FleetTable) -> FleetTable:
         """A scenario's fleet, of the size that was chosen if one was."""
@@ -101,7 +114,7 @@ class Session:
     async def fleet(self, table: FleetTable) -> LocalFleet:
         """A fleet as the table says, with every shard serving."""
         if table not in self._fleets:
-            folder = self.setup.out / f"fleet-{len(self._fleets)}"
+            folder = self.folder("fleet")
             self._fleets[table] = await self._stack.enter_async_context(self._make_fleet(table, folder))
         fleet = self._fleets[table]
         for shard in fleet.shards:

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -101,7 +101,7 @@ async def answers_http(url: str, *, within_s: float = 5.0) -> bool:
 
 
 def fill(command: str, wiring: Wiring, port: int) -> list[str]:
-    """The argument list of a router command.
+    """The argument list of a router command, its backends file written.
 
     Raises RouterError for an unknown placeholder, with the known ones, and for a program that does not exist.
     """
@@ -115,17 +115,32 @@ def fill(command: str, wiring: Wiring, port: int) -> list[str]:
         "max_attempts": wiring.max_attempts,
         "folder": wiring.folder,
     }
+    return _arguments(command, wiring.backends, values)
+
+
+def check_command(command: str) -> None:
+    """Raise the RouterError of `fill` before anything is started."""
+    _arguments(command, [], dict.fromkeys(PLACEHOLDERS, 0))
+
+
+def _arguments(command: str, backends: Sequence[str], values: Mapping[str, object]) -> list[str]:
+    known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
     try:
-        argv = [
+        words = shlex.split(command)
+    except ValueError as error:
+        raise RouterError(f"router command {command!r}: {error}") from error
+    if not words:
+        raise RouterError(f"router command {command!r} is empty; it needs a program, and knows {known}")
+    # The commands of this environment come first, so that an unactivated one works too.
+    program = shutil.which(words[0], path=str(Path(sys.executable).parent)) or shutil.which(words[0])
+    if program is None:
+        raise RouterError(f"router command {command!r}: no program {words[0]!r} on PATH")
+    try:
+        arguments = [
             argument
-            for word in shlex.split(command)
-            for argument in (wiring.backends if word == "{backends}" else [word.format(**values)])
+            for word in words[1:]
+            for argument in (backends if word == "{backends}" else [word.format(**values)])
         ]
     except (KeyError, IndexError, ValueError) as error:
-        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
         raise RouterError(f"router command {command!r}: bad placeholder {error}; known: {known}") from error
-    # The commands of this environment come first, so that an unactivated one works too.
-    program = shutil.which(argv[0], path=str(Path(sys.executable).parent)) or shutil.which(argv[0])
-    if program is None:
-        raise RouterError(f"router command {command!r}: no program {argv[0]!r} on PATH")
-    return [program, *argv[1:]]
+    return [program, *arguments]

@@ -65,4 +65,4 @@ def _doubt(history: History) -> str:
 
 
 def _doubted(verdict: Verdict, doubt: str) -> Verdict:
-    return unknown(f"{doubt} (else: {verdict.why})") if doubt and verdict.status is Status.PASS else verdict
+    return Verdict(Status.UNKNOWN, doubt, (verdict.why,)) if doubt and verdict.status is Status.PASS else verdict

@@ -44,6 +44,12 @@ def test_list_names_every_shipped_scenario(tmp_path: Path):
         (["run", "kill_engin"], "kill_engin: no such file, and no shipped scenario; shipped: abort"),
         (["run", "kill_engine", "--client", "curl"], "unknown client 'curl'; known: auto, nemo-gym, gym-like"),
         (["run", "kill_engine", "--fleet", "moon"], "unknown fleet 'moon'; known: sim"),
+        (["run", "kill_engine", "--router-cmd", ""], "router command '' is empty; it needs a program"),
+        (["run", "kill_engine", "--router-cmd", "no-such"], "no program 'no-such' on PATH"),
+        (["run", "kill_engine", "--router-cmd", "echo {ports}"], "bad placeholder 'ports'; known: {port}"),
+        (["run", "kill_engine", "--router-cmd", "echo '"], 'router command "echo \'": No closing quotation'),
+        (["run", "kill_engine", "--out", "/proc/x"], "/proc/x"),
+        (["run", "kill_engine", "--junit", "."], "Is a directory"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(tmp_path: Path, argv: list[str], complaint: str):
@@ -52,6 +58,20 @@ def test_bad_input_is_one_line_and_exit_2(tmp_path: Path, argv: list[str], compl
     assert (shown.returncode, shown.stdout) == (2, "")
     assert complaint in shown.stderr
     assert len(shown.stderr.splitlines()) == 1
+
+
+def test_a_toxiproxy_that_was_named_has_to_be_there(tmp_path: Path):
+    shown = gym_chaos("run", "kill_engine", "--toxiproxy-url", "http://127.0.0.1:1", cwd=tmp_path)
+
+    assert shown.returncode == 2
+    assert "No Toxiproxy server answers at http://127.0.0.1:1" in shown.stderr
+
+
+def test_records_of_an_earlier_run_stay(tmp_path: Path):
+    (tmp_path / "records" / "router_kill").mkdir(parents=True)
+
+    assert gym_chaos("run", "router_kill", "--client", "gym-like", "--out", "records", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "records" / "router_kill-2" / "history.jsonl").exists()
 
 
 def test_a_run_leaves_a_history_verdicts_and_junit(tmp_path: Path):

@@ -87,5 +87,5 @@ def test_unknown_choices_are_usage_errors_that_name_the_known(project: pytest.Py
 
     result = project.runpytest_subprocess("--fleet", "moon")
 
-    result.stdout.fnmatch_lines(["*unknown fleet 'moon'; known: sim*"])
-    assert result.ret != 0
+    result.stderr.fnmatch_lines(["ERROR: unknown fleet 'moon'; known: sim*"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -46,6 +46,9 @@ def written(tmp_path: Path, text: str) -> Path:
         ),
         ('[load]\nrollouts = 0\n[[fault]]\nkind = "kill"', "load.rollouts: Input should be greater than 0 (got 0)"),
         ('[[fault]]\nkind = "kill"\n[fleet]\nsize = 3', "fleet.size: Extra inputs are not permitted"),
+        ('[fault]\nkind = "kill"', "fault: one table; a fault is a [[fault]], with two brackets"),
+        ('[[fault]]\nkind = "kill"\nat_s = inf', "at_s: Input should be a finite number"),
+        ('[fleet]\nshards = 1000\n[[fault]]\nkind = "kill"', "fleet.shards: Input should be less than or equal to 64"),
         ("[[fault", "not TOML"),
     ],
 )
@@ -83,7 +86,10 @@ def test_scopes_can_be_chosen(tmp_path: Path):
 def test_scenarios_are_found_by_path_and_by_name_and_an_unknown_one_is_refused_with_the_known(tmp_path: Path):
     path = written(tmp_path, '[[fault]]\nkind = "kill"')
 
-    assert find([str(path), "kill_engine"]) == [path, ROOT / "chaos" / "scenarios" / "kill_engine.chaos.toml"]
+    assert find([str(path), "kill_engine", "kill_engine"]) == [
+        path,
+        ROOT / "chaos" / "scenarios" / "kill_engine.chaos.toml",
+    ]
     with pytest.raises(ScenarioError, match="kill_engin: no such file, and no shipped scenario; shipped: abort, "):
         find(["kill_engin"])
 
