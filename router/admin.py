@@ -32,6 +32,12 @@ class Controlled(Protocol):
     def set_serving(self, urls: list[str]) -> list[str]:
         """Replace the set that serves; the unknown URLs."""
 
+    def announce_pause(self) -> None:
+        """The engines are being paused."""
+
+    def announce_resume(self) -> None:
+        """They generate again."""
+
     def report_refit(self, url: str) -> bool:
         """The shard holds current weights. Whether it is known."""
 
@@ -67,6 +73,8 @@ def admin_app(router: Controlled, collector: RouterCollector, token: str | None)
     calls = {
         "/backends": _set_members(router),
         "/serving": _set_serving(router),
+        "/pause": _announce(router.announce_pause, {"paused": True}),
+        "/resume": _announce(router.announce_resume, {"paused": False}),
         "/refit": _report(router.report_refit),
         "/restarting": _report(router.report_restart),
     }
@@ -169,6 +177,14 @@ def _set_serving(router: Controlled) -> Handler:
         return _json({"unknown": unknown, "backends": [describe(shard) for shard in router.shards()]})
 
     return set_serving
+
+
+def _announce(tell: Callable[[], None], now: Mapping[str, bool]) -> Handler:
+    async def announce(_request: web.Request) -> web.StreamResponse:
+        tell()
+        return _json(now)
+
+    return announce
 
 
 def _report(tell: Callable[[str], bool]) -> Handler:

@@ -51,6 +51,7 @@ def serve(
     eject_after: Annotated[int | None, typer.Option(help="Strikes until a shard is dead. [3]")] = None,
     probe_interval_s: Annotated[float | None, typer.Option(help="Between two probes of a shard. [1]")] = None,
     probe_timeout_s: Annotated[float | None, typer.Option(help="Bound of one health probe. [2]")] = None,
+    stall_after_s: Annotated[float | None, typer.Option(help="Without progress it is wedged; 0: off. [15]")] = None,
     poison_after: Annotated[int | None, typer.Option(help="Shards broken before a request is refused. [3]")] = None,
     event_log: Annotated[Path | None, typer.Option(help="Append every attempt and answer, as JSONL.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json. [text]")] = None,

@@ -76,6 +76,7 @@ class RouterConfig(BaseModel):
     eject_after: Annotated[int, Field(ge=1)] = 3
     probe_interval_s: Seconds = 1.0
     probe_timeout_s: Seconds = 2.0
+    stall_after_s: Annotated[float, Field(ge=0)] = 15.0  # more than the longest step and weight update; 0: no watch
     poison_after: Annotated[int, Field(ge=2)] = 3
     event_log: Path | None = None
     log_format: str = "text"

@@ -33,6 +33,7 @@ from .probes import MAX_PROBE_ANSWER, Monitor, ProbeSettings
 from .shard import Shard
 from .transport import Pool
 from .urls import Endpoint, parse_backend
+from .wedges import WedgeWatch
 
 # What an answer may take to be sent once its deadline has passed.
 DRAIN_GRACE_S = 5.0
@@ -175,6 +176,8 @@ class Router:
             await web.SockSite(self._admin, admin).start()
         if self.config.health is HealthMode.SELF:
             self._tasks.append(asyncio.create_task(self._monitor().run(), name="monitor"))
+        if self.config.health is not HealthMode.OFF and self.config.stall_after_s:
+            self._tasks.append(asyncio.create_task(self._wedge_watch().run(), name="progress watch"))
         if self.config.health is HealthMode.PUSHED and not self.pushes:
             self.fleet.awaits_push = True
             self._tasks.append(asyncio.create_task(self._expect_push(), name="first push"))
@@ -215,6 +218,12 @@ class Router:
         make_pool = partial(Pool, connect_timeout_s=config.connect_timeout_s, max_body=MAX_PROBE_ANSWER, keep=False)
         return Monitor(self.fleet, settings, make_pool)
 
+    def _wedge_watch(self) -> WedgeWatch:
+        stall_after_s = self.config.stall_after_s
+        # As long as any look may take: to the watch, a connection that is not made is a silence like any other.
+        make_pool = partial(Pool, connect_timeout_s=stall_after_s, max_body=MAX_PROBE_ANSWER, keep=False)
+        return WedgeWatch(self.fleet, stall_after_s, make_pool, self.journal)
+
     # What a controller and the admin port may ask
 
     def is_ready(self) -> bool:
@@ -245,6 +254,20 @@ class Router:
     def report_restart(self, url: str) -> bool:
         """The shard's processes are being started again: it serves no more until it is refitted or proved."""
         return self._tell(url, Event.RESTARTED, "restart reported")
+
+    def announce_pause(self) -> None:
+        """The engines are being paused, for a weight update: they will not answer, and are not to blame."""
+        self._set_paused(paused=True)
+
+    def announce_resume(self) -> None:
+        """They answer again."""
+        self._set_paused(paused=False)
+
+    def _set_paused(self, *, paused: bool) -> None:
+        if paused is not self.fleet.paused:
+            self.fleet.set_paused(paused=paused)
+            LOG.info("pause announced" if paused else "resume announced")
+            self.journal.write("pause" if paused else "resume", {})
 
     def _replace_members(self, endpoints: Sequence[Endpoint]) -> None:
         self.fleet.set_members(endpoints)

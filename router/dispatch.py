@@ -129,7 +129,7 @@ class Dispatcher:
                 response = await shard.pool.exchange(head, call.body, call.deadline, fresh=fresh)
                 attempt = await self._read(call, response)
             except AttemptError as error:
-                outcome = fair(error.outcome, had_s=call.deadline - started, budget_s=call.deadline - call.started)
+                outcome = self._fair(error.outcome, call, started)
                 attempt = Attempt(outcome, error.detail, error.reached, error.reused)
             except ClientGoneError as error:
                 attempt = Attempt(Outcome.CLIENT_GONE, str(error), Reached.HEAD, reused=False)
@@ -140,6 +140,11 @@ class Dispatcher:
                 raise
         self._report(shard, call, attempt, started)
         return attempt
+
+    def _fair(self, outcome: Outcome, call: Call, started: float) -> Outcome:
+        budget_s = call.deadline - call.started
+        paused = self._fleet.paused_since(started)
+        return fair(outcome, had_s=call.deadline - started, budget_s=budget_s, paused=paused)
 
     async def _read(self, call: Call, response: Response) -> Attempt:
         if response.stream is not None:

@@ -22,6 +22,7 @@ class Outcome(IntEnum):
     BROKE = auto()  # connection lost after delivery: the shard's work is gone
     INVALID = auto()  # bad framing, or a 2xx that Gym cannot read
     HUNG = auto()  # delivered, then silence or a trickle until the deadline
+    WEDGED = auto()  # its engine was seen to stand still: taken away from it before the deadline
     OUT_OF_TIME = auto()  # the same, but the shard had only the rest of a budget that others had used up
     BUSY = auto()  # 429 or 503: alive, and saying so
     ERRED = auto()  # any other 5xx
@@ -92,6 +93,7 @@ VERDICTS: Mapping[Outcome, Verdict] = {
     Outcome.BROKE: Verdict(Reply.TRY_AGAIN, Retry.ELSEWHERE, Blame.STRIKE, "connection_lost"),
     Outcome.INVALID: Verdict(Reply.TRY_AGAIN, Retry.ELSEWHERE, Blame.STRIKE, "invalid_answer"),
     Outcome.HUNG: Verdict(Reply.TRY_AGAIN, Retry.NO, Blame.STRIKE, "deadline"),
+    Outcome.WEDGED: Verdict(Reply.TRY_AGAIN, Retry.ELSEWHERE, Blame.STRIKE, "wedged"),
     Outcome.OUT_OF_TIME: Verdict(Reply.TRY_AGAIN, Retry.NO, Blame.NONE, "out_of_time"),
     Outcome.BUSY: Verdict(Reply.TRY_AGAIN, Retry.ELSEWHERE, Blame.NONE, "busy"),
     Outcome.ERRED: Verdict(Reply.TRY_AGAIN, Retry.ELSEWHERE, Blame.STRIKE, "upstream_error"),
@@ -122,9 +124,13 @@ class ClientGoneError(Exception):
     """The client closed its connection, or stopped reading, while the router was writing to it."""
 
 
-def fair(outcome: Outcome, *, had_s: float, budget_s: float) -> Outcome:
-    """`outcome`, unless it holds a deadline against a shard that was given less than half of the request's budget."""
-    return Outcome.OUT_OF_TIME if outcome is Outcome.HUNG and had_s < budget_s / 2 else outcome
+def fair(outcome: Outcome, *, had_s: float, budget_s: float, paused: bool) -> Outcome:
+    """`outcome`, unless it holds a deadline against a shard that could not keep it.
+
+    One that was given less than half of the request's budget could not, nor one that was `paused` in between.
+    """
+    excused = paused or had_s < budget_s / 2
+    return Outcome.OUT_OF_TIME if outcome is Outcome.HUNG and excused else outcome
 
 
 def may_go_on(outcome: Outcome, *, delivered: int, max_attempts: int, remaining_s: float) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from .failures import VERDICTS, Blame, Outcome
-from .health import Event, Record, Rules, State
+from .health import NEVER, Event, Record, Rules, State
 from .policies import Policy
 from .shard import Shard
 from .transport import Pool
@@ -37,6 +37,8 @@ class Fleet:
         self._shards: dict[str, Shard] = {}
         self._waiters: set[asyncio.Future[None]] = set()
         self._turn = 0
+        self.paused = False  # somebody has announced it: silence is nobody's fault
+        self._resumed_at = NEVER
         self._by_push = unproven
         self._unheard = False
         self.awaits_push = False  # whether requests wait for the controller's first set
@@ -81,6 +83,10 @@ class Fleet:
                 return self._policy(choices, self._turn)
         return None
 
+    def paused_since(self, started: float) -> bool:
+        """Whether a pause was announced that lasts, or lasted at or after `started`."""
+        return self.paused or self._resumed_at >= started
+
     async def wait_for_serving(self, timeout_s: float) -> bool:
         """Wait until a shard may serve, or may never; False after `timeout_s`. Waiters are woken all at once."""
         if self.serving:
@@ -119,8 +125,17 @@ class Fleet:
         self._sort()  # the state may be the same and the right to a trial new
         self._settle(shard, before, why)
 
+    def condemn(self, shard: Shard, why: str) -> None:
+        """All that it has in flight failed at once: no further strike is needed."""
+        before, now = shard.record.state, self._clock()
+        if shard.record.failed(now, now, fatal=True):
+            shard.window.failures += 1
+        self._settle(shard, before, why)
+
     def probe_refused(self, shard: Shard, started: float, *, gone: bool) -> None:
         """A probe's generation failed, or nobody listens any more (`gone`): as good as a failed request."""
+        if self.paused:
+            return
         before = shard.record.state
         now = self._clock()
         shard.record.failed(started, now)
@@ -130,11 +145,19 @@ class Fleet:
 
     def probe_unanswered(self, shard: Shard, started: float) -> None:
         """A probe timed out or was turned down."""
+        if self.paused:
+            return
         before = shard.record.state
         shard.record.unanswered(started, self._clock(), busy=shard.in_flight > 0)
         self._settle(shard, before, "probe_unanswered")
 
-    # Membership
+    # What a controller says
+
+    def set_paused(self, *, paused: bool) -> None:
+        """Whether the engines are paused, so that nothing that they leave unanswered counts against them."""
+        if self.paused and not paused:
+            self._resumed_at = self._clock()
+        self.paused = paused
 
     def set_serving(self, urls: Iterable[str]) -> list[str]:
         """A controller's full set of shards that may serve. Returns the URLs that are no member."""

@@ -163,8 +163,10 @@ class Record:
         if not self.strikes and started >= self.since:
             self.observe(Event.SERVED, now)
 
-    def failed(self, started: float, now: float) -> bool:
+    def failed(self, started: float, now: float, *, fatal: bool = False) -> bool:
         """A request sent at `started` failed by the shard's fault. Whether that is a strike of its own.
+
+        A `fatal` one is as good as all that it takes, where strikes can condemn at all.
 
         A request that was already under way at the last strike belongs to the same event: one crash that cuts 64
         requests is one strike.
@@ -174,7 +176,7 @@ class Record:
         self.last_strike = now
         self.strikes = [*self.strikes[-MAX_STRIKES:], now]
         limit = self.rules.eject_after
-        condemned = limit is not None and len(self.strikes) >= limit
+        condemned = limit is not None and (fatal or len(self.strikes) >= limit)
         self.observe(Event.CONDEMNED if condemned else Event.STRUCK, now)
         return True
 

@@ -96,6 +96,17 @@ class GenerationRouterImpl:
         """Readmit a shard whose weights have just been refitted. False if it is no backend."""
         return self._in_loop(lambda: self._router.report_refit(url))
 
+    def announce_pause(self) -> None:
+        """Before the engines are paused, as for a weight update: until `announce_resume`, silence ejects nobody.
+
+        Requests are sent on as usual, and wait in the engines; a deadline that passes meanwhile is no strike.
+        """
+        self._in_loop(self._router.announce_pause)
+
+    def announce_resume(self) -> None:
+        """Once the engines generate again."""
+        self._in_loop(self._router.announce_resume)
+
     def drain_backend_outcomes(self) -> dict[str, tuple[int, int]]:
         """Per backend (successes, failures) since the last call. A crash that cuts many requests is one failure.
 
@@ -187,6 +198,7 @@ class GenerationRouterImpl:
             "serving_backends": sum(shard.record.serving for shard in router.fleet.members),
             "backends": len(router.fleet.members),
             "pushes": router.pushes,
+            "paused": router.fleet.paused,
         }
         for shard in router.fleet.shards:
             numbers[f"in_flight/{shard.url}"] = shard.in_flight

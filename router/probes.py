@@ -5,7 +5,6 @@ they say is weighed in `health`: a `/health` that passes readmits nothing by its
 shard that is at work.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ from enum import Enum, auto
 
 import orjson
 
-from .events import LOG
 from .failures import AttemptError, Outcome
 from .fleet import Fleet
 from .headers import request_head
 from .health import Event, Readmit, State
 from .judge import judge
+from .rounds import Rounds
 from .shard import Shard
 from .transport import Pool
 from .upstream_connection import Response
@@ -75,47 +74,60 @@ class ProbeSettings:
     readmit: Readmit = Readmit.PROBE
 
 
+async def ask(
+    shard: Shard, pool: Pool, method: bytes, path: bytes, body: bytes = b"", *, timeout_s: float
+) -> Response | Finding:
+    """The answer to one probe; UNANSWERED when it took too long, REFUSED when it failed in any other way."""
+    endpoint = shard.endpoint
+    lines = b"Content-Type: application/json\r\n" if body else b""
+    head = request_head(method, endpoint.base_path + path, endpoint.authority, lines, len(body))
+    try:
+        return await pool.exchange(head, body, time.monotonic() + timeout_s)
+    except AttemptError as error:
+        slow = error.outcome in {Outcome.HUNG, Outcome.OUT_OF_TIME, Outcome.EXHAUSTED}
+        return Finding.UNANSWERED if slow else Finding.REFUSED
+
+
+async def ask_generation(shard: Shard, pool: Pool, timeout_s: float) -> Finding:
+    """What a request for one token finds; the model's name is asked for first. Each may take `timeout_s`."""
+    models = await ask(shard, pool, b"GET", b"/v1/models", timeout_s=timeout_s)
+    if isinstance(models, Finding):
+        return models
+    model = first_model(models.body) if models.status < 300 else None  # noqa: PLR2004
+    if model is None:
+        return Finding.UNTESTABLE
+    body = orjson.dumps({"model": model, "prompt": "a", "max_tokens": 1})
+    answer = await ask(shard, pool, b"POST", b"/v1/completions", body, timeout_s=timeout_s)
+    if isinstance(answer, Finding):
+        return answer
+    return read_generation(answer.status, list(answer.headers), answer.body)
+
+
 class Monitor:
-    """Probes every member, each at its own pace."""
+    """Probes every member."""
 
     def __init__(self, fleet: Fleet, settings: ProbeSettings, make_pool: Callable[[Endpoint], Pool]) -> None:
         self._fleet = fleet
         self._settings = settings
         self._make_pool = make_pool
-        self._running: dict[Shard, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Probe until cancelled."""
-        try:
-            while True:
-                for shard in self._fleet.members:
-                    if shard not in self._running:
-                        task = asyncio.create_task(self._checked(shard), name=f"probe {shard.url}")
-                        self._running[shard] = task
-                await asyncio.sleep(self._settings.interval_s)
-        finally:
-            for task in self._running.values():
-                task.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
-
-    async def _checked(self, shard: Shard) -> None:
-        try:
-            await self.check(shard)
-        except Exception:  # noqa: BLE001  a probe must not end the probing
-            LOG.exception("a probe of %s failed unexpectedly", shard.url)
-        finally:
-            self._running.pop(shard, None)
+        await Rounds(lambda: self._fleet.members, self._settings.interval_s, self.check).run()
 
     async def check(self, shard: Shard) -> None:
         """Probe one shard once and tell the ledger."""
         pool = self._make_pool(shard.endpoint)
+        timeout_s = self._settings.timeout_s
         try:
             started = time.monotonic()
-            finding = await self._ask_health(shard, pool)
+            answer = await ask(shard, pool, b"GET", b"/health", timeout_s=timeout_s)
+            finding = answer if isinstance(answer, Finding) else read_health(answer.status)
             self._tell(shard, finding, Event.ANSWERS, started)
             if finding is Finding.WELL and wants_generation(shard.record.state, self._settings.readmit):
                 started = time.monotonic()
-                self._tell(shard, await self._ask_generation(shard, pool), Event.GENERATED, started)
+                finding = await ask_generation(shard, pool, timeout_s * GENERATION_TIMEOUTS)
+                self._tell(shard, finding, Event.GENERATED, started)
         finally:
             pool.close()
 
@@ -129,37 +141,6 @@ class Monitor:
                 self._fleet.probe_refused(shard, started, gone=good is Event.ANSWERS)
             case Finding.UNANSWERED:
                 self._fleet.probe_unanswered(shard, started)
-
-    async def _ask_health(self, shard: Shard, pool: Pool) -> Finding:
-        answer = await self._ask(shard, pool, b"GET", b"/health", b"", self._settings.timeout_s)
-        return answer if isinstance(answer, Finding) else read_health(answer.status)
-
-    async def _ask_generation(self, shard: Shard, pool: Pool) -> Finding:
-        timeout_s = self._settings.timeout_s * GENERATION_TIMEOUTS
-        models = await self._ask(shard, pool, b"GET", b"/v1/models", b"", timeout_s)
-        if isinstance(models, Finding):
-            return models
-        model = first_model(models.body) if models.status < 300 else None  # noqa: PLR2004
-        if model is None:
-            return Finding.UNTESTABLE
-        body = orjson.dumps({"model": model, "prompt": "a", "max_tokens": 1})
-        answer = await self._ask(shard, pool, b"POST", b"/v1/completions", body, timeout_s)
-        if isinstance(answer, Finding):
-            return answer
-        return read_generation(answer.status, list(answer.headers), answer.body)
-
-    @staticmethod
-    async def _ask(
-        shard: Shard, pool: Pool, method: bytes, path: bytes, body: bytes, timeout_s: float
-    ) -> Response | Finding:
-        endpoint = shard.endpoint
-        lines = b"Content-Type: application/json\r\n" if body else b""
-        head = request_head(method, endpoint.base_path + path, endpoint.authority, lines, len(body))
-        try:
-            return await pool.exchange(head, body, time.monotonic() + timeout_s)
-        except AttemptError as error:
-            slow = error.outcome in {Outcome.HUNG, Outcome.EXHAUSTED}
-            return Finding.UNANSWERED if slow else Finding.REFUSED
 
 
 def first_model(body: bytes) -> str | None:

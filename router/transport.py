@@ -67,12 +67,16 @@ class Pool:
 
     def close(self) -> None:
         """Drop all connections, busy ones included."""
+        self.drop(Outcome.BROKE, "the router dropped the connection")
+
+    def drop(self, outcome: Outcome, detail: str) -> None:
+        """Drop all connections; whoever waits on one gets an AttemptError of `outcome`."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
         self._idle.clear()
         for connection in list(self._open):
-            connection.interrupt()
+            connection.interrupt(outcome, detail)
 
     def _reusable(self) -> Connection | None:
         oldest = time.monotonic() - IDLE_S

@@ -148,12 +148,12 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def interrupt(self) -> None:
-        """Drop the connection although somebody may be waiting on it, who is told."""
+    def interrupt(self, outcome: Outcome, detail: str) -> None:
+        """Drop the connection although somebody may be waiting on it, who gets an AttemptError of `outcome`."""
         if self._future is None:
             self.abort()
         else:
-            self._fail(Outcome.BROKE, "the router dropped the connection")
+            self._fail(outcome, detail)
 
     def hold_back(self, *, paused: bool) -> None:
         """Stop or go on reading, so that a slow client does not fill the memory."""

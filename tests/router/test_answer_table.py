@@ -227,6 +227,7 @@ def test_with_every_connection_refused_the_answer_becomes_409(kit):
 def test_a_hold_waits_for_a_shard_and_not_longer(kit):
     async def story():
         async with kit.Stage(kit.serve, health="pushed", no_shard_hold_s=0.4) as stage:
+            stage.router.set_serving([])
             late = await stage.ask()
             asyncio.get_running_loop().call_later(0.1, stage.router.set_serving, [stage.backends[0].url])
             return late, await stage.ask()
@@ -241,6 +242,7 @@ def test_the_configured_statuses_are_used(kit):
     async def story():
         settings = {"backend_failure_status": 500, "no_healthy_backend_status": 418, "health": "pushed"}
         async with kit.Stage(kit.serve, **settings) as stage:
+            stage.router.set_serving([])
             return await stage.ask()
 
     assert asyncio.run(story()).status == 418

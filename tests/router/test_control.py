@@ -296,6 +296,24 @@ def test_what_changes_state_needs_the_token(kit, token_file):
             assert admin(impl, "/refit", {"url": url}, "s3cret")[0] == 403
 
 
+def test_a_pause_is_announced_in_the_process_or_on_the_admin_port(kit, token_file):
+    with (
+        Served(kit.Backend(kit.serve)) as served,
+        serving(served.backends, admin_port=0, admin_token_file=token_file) as impl,
+    ):
+        impl.announce_pause()
+        by_call = impl.metrics()["paused"], post(impl.base_url())[0]
+        impl.announce_resume()
+        after = impl.metrics()["paused"]
+        refused = admin(impl, "/pause", {})[0], impl.metrics()["paused"]
+        paused = admin(impl, "/pause", {}, "s3cret"), impl.metrics()["paused"]
+        resumed = admin(impl, "/resume", {}, "s3cret"), impl.metrics()["paused"]
+
+    assert (by_call, after, refused) == ((1, 200), 0, (401, 0))
+    assert paused == ((200, b'{"paused":true}'), 1)
+    assert resumed == ((200, b'{"paused":false}'), 0)
+
+
 def test_an_empty_token_file_is_refused(tmp_path):
     empty = tmp_path / "token"
     empty.write_text("\n")

@@ -49,15 +49,16 @@ def test_another_shard_is_tried_within_the_budget_and_the_attempts(outcome, deli
 
 
 @pytest.mark.parametrize(
-    ("outcome", "had_s", "fair_outcome"),
+    ("outcome", "had_s", "paused", "fair_outcome"),
     [
-        (Outcome.HUNG, 10.0, Outcome.HUNG),
-        (Outcome.HUNG, 4.0, Outcome.OUT_OF_TIME),
-        (Outcome.BROKE, 4.0, Outcome.BROKE),
+        (Outcome.HUNG, 10.0, False, Outcome.HUNG),
+        (Outcome.HUNG, 4.0, False, Outcome.OUT_OF_TIME),
+        (Outcome.HUNG, 10.0, True, Outcome.OUT_OF_TIME),
+        (Outcome.BROKE, 4.0, True, Outcome.BROKE),
     ],
 )
-def test_a_deadline_is_not_held_against_a_shard_that_got_the_rest_of_a_budget(outcome, had_s, fair_outcome):
-    assert fair(outcome, had_s=had_s, budget_s=10.0) is fair_outcome
+def test_a_deadline_is_not_held_against_a_shard_that_could_not_keep_it(outcome, had_s, paused, fair_outcome):
+    assert fair(outcome, had_s=had_s, budget_s=10.0, paused=paused) is fair_outcome
 
 
 @pytest.mark.parametrize("outcome", WITH_STATUS)

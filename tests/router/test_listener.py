@@ -31,7 +31,13 @@ def talk(kit, data, *, pieces=(), pause_s=0.02, **settings):
         (b"POST /tokenize HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 422, "malformed_request"),
         (b"POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 422, "malformed_request"),
         (b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 422, "malformed_request"),
-        (b"BREW /tokenize HTTP/1.1\r\n\r\n", 422, "malformed_request"),
+        (b"BREW /tokenize HTTP/1.1\r\n\r\n", 405, "method_not_allowed"),
+        (b"BREW http://router/tokenize HTTP/1.1\r\n\r\n", 405, "method_not_allowed"),
+        (b"post /tokenize HTTP/1.1\r\n\r\n", 405, "method_not_allowed"),
+        (b"BREW /coffee HTTP/1.1\r\n\r\n", 404, "not_found"),
+        (b"BREW /tokenize\r\n\r\n", 422, "malformed_request"),
+        (b"GET http://router/tokenize HTTP/1.1\r\n\r\n", 405, "method_not_allowed"),
+        (b"GET http://router HTTP/1.1\r\n\r\n", 404, "not_found"),
         (b"POST /tokenize HTTP/1.1\r\nExpect: the-unexpected\r\n\r\n", 417, "expectation_failed"),
         (b"POST /tokenize HTTP/1.1\r\nA: " + b"a" * 70_000 + b"\r\n\r\n", 431, "header_too_large"),
         (b"POST /tokenize HTTP/1.1\r\nA: " + b"a" * 70_000, 431, "header_too_large"),
@@ -50,6 +56,70 @@ def test_what_the_router_turns_down_gets_json_that_says_why(kit, data, status, r
     assert reply.headers["content-type"] == "application/json"
     assert reply.json["error"]["code"] == reason
     assert delivered == []
+
+
+@pytest.mark.parametrize("target", [b"http://router/tokenize?a=b", b"HTTPS://user@r:1/tokenize?a=b", b"/tokenize?a=b"])
+def test_a_target_may_have_scheme_and_authority(kit, target):
+    async def story():
+        async with kit.Stage(kit.serve) as stage:
+            client = await stage.client()
+            client.writer.write(b"POST %b HTTP/1.1\r\nHost: r\r\nContent-Length: 2\r\n\r\n{}" % target)
+            return (await client.receive()).status, stage.backends[0].exchanges[0].head
+
+    status, head = asyncio.run(story())
+
+    assert status == 200
+    assert head.startswith(b"POST /tokenize?a=b HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("path", [b"/v1/models", b"/tokenize", b"/nowhere"])
+def test_head_is_answered_without_a_body_and_the_connection_goes_on(kit, path):
+    async def story():
+        async with kit.Stage(kit.serve) as stage:
+            client = await stage.client()
+            client.writer.write(b"HEAD %b HTTP/1.1\r\nHost: r\r\n\r\n" % path)
+            head = await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), 10)
+            client.writer.write(b"DELETE %b HTTP/1.1\r\nHost: r\r\n\r\n" % path)
+            return head, await client.receive()
+
+    head, other = asyncio.run(story())
+
+    assert head == other.raw
+    assert len(other.body) == int(other.headers["content-length"]) > 0
+    assert "connection" not in other.headers
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET /v1/models HTTP/1.1\r\nA: " + b"a" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET /v1/models HTTP/1.1\r\nA: " + b"a" * 70_000, 431),
+        (b"nonsense\r\n\r\n", 422),
+        (b"BREW /tokenize HTTP/1.1\r\n\r\n", 405),
+        (b"POST /tokenize HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}", 422),
+        (b"POST /tokenize HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
+        (b"POST /tokenize HTTP/1.1\r\nContent-Length: 9\r\n\r\n{", 408),
+        (b"POST /tokenize HTTP/1.1\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n", 408),
+        (b"POST /nowhere HTTP/1.1\r\nContent-Length: 9\r\n\r\n{", 404),
+    ],
+    ids=lambda value: f"{value[:24]!r} {len(value)}" if isinstance(value, bytes) else None,
+)
+def test_an_answer_after_which_the_router_closes_says_so_and_it_closes_soon(kit, data, status):
+    async def story():
+        async with kit.Stage(kit.serve, max_body_mib=1, client_idle_s=0.3) as stage:
+            client = await stage.client()
+            client.writer.write(data)
+            if b"Expect" in data:
+                await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), 10)
+            reply = await client.receive()
+            asked = asyncio.get_running_loop().time()
+            end = await asyncio.wait_for(client.reader.read(), 10)
+            return reply, end, asyncio.get_running_loop().time() - asked
+
+    reply, end, waited_s = asyncio.run(story())
+
+    assert (reply.status, reply.headers.get("connection"), end) == (status, "close", b"")
+    assert waited_s < 3
 
 
 @pytest.mark.parametrize(("size", "status"), [(MIB - 1, 200), (MIB, 200), (MIB + 1, 413)])
