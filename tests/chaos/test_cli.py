@@ -108,7 +108,14 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path):
     """Ctrl-C in the middle of a fault: no process that the run started survives it."""
     marker = f"gymproof-{os.getpid()}"
     argv = shlex.join(["run", "stop_engine", "stall", "--client", "gym-like", "--out", marker])
-    run = subprocess.Popen([GYM_CHAOS, *shlex.split(argv)], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        [GYM_CHAOS, *shlex.split(argv)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        # A test run in the background ignores SIGINT, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    )
     try:
         assert run.stdout is not None
         for line in run.stdout:  # ends with the first verdict: the second case is then under way

@@ -111,6 +111,7 @@ def test_a_harness_that_is_killed_or_interrupted_takes_its_shards_along_stopped_
                 print(*pids, flush=True)
                 await asyncio.sleep(60)
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
         asyncio.run(main())
         """)
     with subprocess.Popen(

@@ -30,6 +30,15 @@ def test_what_the_work_raises_reaches_the_caller():
         portal.call(fails())
 
 
+@pytest.fixture
+def _interruptible():
+    """A test run in the background ignores SIGINT, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interruption_cancels_the_work_and_waits_for_its_clean_up():
     steps = []
 
