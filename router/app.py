@@ -17,6 +17,7 @@ from .client_connection import CONTINUE
 from .failures import ClientGoneError
 from .intake import body_too_large, malformed
 from .listener import Listener
+from .surface import origin_form
 from .wire import Message
 
 ONE_MIB = 1 << 20
@@ -61,7 +62,7 @@ async def serve(listener: Listener, request: web.Request) -> web.StreamResponse:
     """One request."""
     message = Message()
     message.method = request.method.encode("latin-1")
-    message.target = request.raw_path.encode("utf-8", "surrogateescape")
+    message.target = origin_form(request.raw_path.encode("utf-8", "surrogateescape"))
     message.started = time.monotonic()
     for name, value in request.raw_headers:
         message.head.add(name, value)

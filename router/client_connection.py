@@ -16,7 +16,9 @@ from .failures import ClientGoneError
 from .intake import ListenerLimits, internal_error, too_slow
 from .wire import Message, RequestReader
 
-# How long the rest of a body that was turned down is read and thrown away, so that its sender sees the answer.
+# How long the rest of a request that was turned down is read and thrown away, so that its sender sees the answer: until
+# nothing comes any more, and not for ever.
+LINGER_QUIET_S = 0.5
 LINGER_S = 5.0
 MAX_PIPELINED = 16
 STATUS_LINES = {int(status): b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
@@ -187,16 +189,24 @@ class ClientConnection(asyncio.Protocol):
         self._active = self._loop.time()
         reader = self._reader
         if not message.whole and not self._host.draining:
-            self._loop.call_later(LINGER_S, self.close)
+            self._linger(self._active + LINGER_S)
         elif not message.keep_alive or self._host.draining or (reader.over and not reader.ready):
             reader.over = True
             reader.ready.clear()
             self.close()
 
+    def _linger(self, until: float) -> None:
+        """Close at `until`, or once nothing has come for a while."""
+        if self._loop.time() >= min(until, self._active + LINGER_QUIET_S):
+            self.close()
+        else:
+            self._loop.call_later(LINGER_QUIET_S, self._linger, until)
+
     def _send(self, message: Message, answer: Answer) -> None:
         head = self._head(message, answer.status, answer.headers)
+        body = b"" if message.method == b"HEAD" else answer.body
         if self._transport is not None:
-            self._transport.writelines([head, b"Content-Length: %d\r\n\r\n" % len(answer.body), answer.body])
+            self._transport.writelines([head, b"Content-Length: %d\r\n\r\n" % len(answer.body), body])
 
     def _head(self, message: Message, status: int, headers: tuple[tuple[str, str], ...]) -> bytes:
         """The status line and the headers, without the empty line."""

@@ -1,10 +1,13 @@
 """May this request come in? The listener's checks, as plain functions over what is known when the head is whole."""
 
+import re
 from dataclasses import dataclass
 
 from .answers import Answer, refusal
 from .headers import HeadFilter
-from .surface import outside
+from .surface import origin_form, outside, path_of
+
+_REQUEST_LINE = re.compile(rb"(?P<method>[!#$%&'*+.^_`|~0-9A-Za-z-]+) (?P<target>\S+) HTTP/1\.[01]\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,14 @@ def head_too_large(limits: ListenerLimits) -> Answer:
 def malformed() -> Answer:
     """The answer to what is not HTTP."""
     return refusal(422, "malformed_request", "the request is not valid HTTP")
+
+
+def unknown_method(data: bytes) -> Answer:
+    """The answer to a request, from its first byte on, with a method that the parser does not know."""
+    line = _REQUEST_LINE.match(data)
+    if line is None:
+        return malformed()
+    return outside(line["method"].decode("latin-1"), path_of(origin_form(line["target"]))) or malformed()
 
 
 def upgrade_refused() -> Answer:

@@ -10,6 +10,7 @@ from .client_connection import ClientConnection
 from .dispatch import Dispatcher
 from .intake import ListenerLimits, turned_down
 from .metrics import Tally
+from .surface import path_of
 from .wire import Message
 
 BACKLOG = 4096
@@ -74,8 +75,7 @@ class Listener:
 
     def admit(self, message: Message) -> Answer | None:
         """The answer to a request that is not taken."""
-        path = message.target.partition(b"?")[0].decode("latin-1")
-        method = message.method.decode("latin-1")
+        method, path = message.method.decode("latin-1"), path_of(message.target)
         return turned_down(method, path, message.head, self._tally.in_flight, self.limits)
 
     async def serve(self, message: Message, open_stream: OpenStream) -> Answer | None:

@@ -1,5 +1,6 @@
 """What the router serves: Gym's endpoints, and why anything else is not forwarded."""
 
+import re
 from collections.abc import Mapping
 
 from .answers import Answer, refusal
@@ -17,6 +18,21 @@ ENGINE_PATHS = frozenset({
     "/reset_prefix_cache", "/update_weights", "/init_weight_transfer_engine", "/start_weight_update",
     "/finish_weight_update", "/collective_rpc", "/abort_requests", "/server_info", "/weight_info",
 })  # fmt: skip
+
+
+def origin_form(target: bytes) -> bytes:
+    """A request target without the scheme and the authority that it may have: path and query."""
+    scheme, mark, rest = target.partition(b"://")
+    if not mark or scheme.lower() not in {b"http", b"https"}:
+        return target
+    authority = re.split(rb"[/?]", rest, maxsplit=1)[0]
+    path = rest[len(authority) :]
+    return path if path.startswith(b"/") else b"/" + path
+
+
+def path_of(target: bytes) -> str:
+    """The path in a request target in origin form."""
+    return target.partition(b"?")[0].decode("latin-1")
 
 
 def outside(method: str, path: str) -> Answer | None:

@@ -14,7 +14,8 @@ import httptools
 
 from .answers import Answer
 from .headers import HeadFilter
-from .intake import ListenerLimits, body_too_large, head_too_large, malformed, upgrade_refused
+from .intake import ListenerLimits, body_too_large, head_too_large, malformed, unknown_method, upgrade_refused
+from .surface import origin_form
 
 MAX_HEAD_BYTES = 1 << 20
 EVENT_STREAM = b"text/event-stream"
@@ -201,6 +202,8 @@ class RequestReader:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self.over = True  # what follows is another protocol, or a body that the parser took for one
+        except httptools.HttpParserInvalidMethodError:
+            self._turn_down(unknown_method(data))
         except httptools.HttpParserError:
             self._turn_down(malformed())
         partial = self.partial
@@ -220,6 +223,7 @@ class RequestReader:
         message.refuse(answer)
         self.ready.append(message)
         self.partial = None
+        self.expects = False
         self.over = True
 
     # Called by the parser
@@ -231,6 +235,7 @@ class RequestReader:
     def on_url(self, url: bytes) -> None:
         """Part of the target."""
         if self.partial is not None:
+            self.partial.method = self._parser.get_method()
             self.partial.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -244,7 +249,7 @@ class RequestReader:
         if message is None:
             return
         message.started = time.monotonic()
-        message.method = self._parser.get_method()
+        message.target = origin_form(message.target)
         message.http_1_0 = self._parser.get_http_version() == "1.0"
         if (answer := self._admit(message)) is not None:
             message.refuse(answer)
@@ -267,7 +272,8 @@ class RequestReader:
         message, self.partial = self.partial, None
         if message is not None:
             message.whole = True
-            message.keep_alive = self._parser.should_keep_alive()
+            message.keep_alive = self._parser.should_keep_alive() and message.head.size <= self._limits.max_head
             if self._parser.should_upgrade():
+                message.keep_alive = False
                 message.refuse(upgrade_refused())
             self.ready.append(message)
