@@ -1,5 +1,6 @@
 """The router as a Ray actor, and how a training driver starts it. Nothing else imports ray, and nothing this."""
 
+import asyncio
 import http.client
 import time
 import warnings
@@ -24,6 +25,7 @@ from .restartable import RestartableRouter
 # NeMo-RL's range for it.
 PORTS = range(6000, 6100)
 SELF_PROBE_S = 5.0
+REACHED_WITHIN_S = 0.5
 GONE_WITHIN_S = 10.0
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  to be told from an address, not to be bound
 
@@ -65,8 +67,15 @@ class ActorRouter:
         self._actor = actor
 
     async def instance_id(self) -> str:
-        """See RouterHandle."""
-        return str(await self._call("instance_id"))
+        """See RouterHandle. Bounded, since Ray takes 2 s to say that an actor restarts, which it may have done by then.
+
+        Giving up on the others would lose what they bring.
+        """
+        try:
+            async with asyncio.timeout(REACHED_WITHIN_S):
+                return str(await self._call("instance_id"))
+        except TimeoutError:
+            raise RouterUnavailableError(f"no answer within {REACHED_WITHIN_S:g} s") from None
 
     async def set_serving_backends(self, urls: list[str]) -> None:
         """See RouterHandle."""

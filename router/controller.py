@@ -141,11 +141,11 @@ class FleetController:
             await asyncio.sleep(max(due - self._clock(), 0.0))
 
     async def tick(self) -> None:
-        """Probe, drain, push. Raises FleetExhaustedError and RouterLostError, nothing else."""
+        """Push, drain, probe, push what has changed. Raises FleetExhaustedError and RouterLostError, nothing else."""
         now = self._clock()
         probing = asyncio.ensure_future(self._probe_all())
         try:
-            await self._best_effort(self._drain_and_push(now))
+            await self._best_effort(self._push_and_drain(now))
             for url, alive in (await probing).items():
                 self._ledger.probed(url, now, alive=alive)
         finally:
@@ -168,11 +168,11 @@ class FleetController:
             LOG.info("no answer to a probe", extra={"fields": {"shard": url, "error": repr(error)}})
             return False
 
-    async def _drain_and_push(self, now: float) -> None:
+    async def _push_and_drain(self, now: float) -> None:
+        await self._push()  # first of all: in a router that was restarted, requests wait for it
         outcomes = await self._router.drain_backend_outcomes()
         since, self._drained_at = self._drained_at, now
         self._ledger.drained(outcomes, since, now)
-        await self._push()
 
     async def _push(self) -> None:
         """Push the set if this instance of the router has not taken it yet: a restarted one knows of no push."""
