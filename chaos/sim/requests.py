@@ -227,10 +227,4 @@ def _max_tokens(path: str, body: dict[str, Any], prompt: int, limit: int) -> int
             f"max_tokens={asked} cannot be greater than max_model_len={limit}. Please request fewer output tokens."
         )
         raise RequestError(_about("max_tokens", asked, message))
-    if asked > room:
-        message = (
-            f"'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum context length is "
-            f"{limit} tokens and your request has {prompt} input tokens ({asked} > {limit} - {prompt})."
-        )
-        raise RequestError(_about("max_tokens", asked, message))
-    return asked
+    return min(asked, room)
