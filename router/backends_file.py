@@ -27,26 +27,32 @@ def parse_lines(text: str, name: str) -> list[Endpoint]:
 
 
 def read_backends(path: Path) -> list[Endpoint]:
-    """The endpoints in a file. Raises ConfigError."""
+    """The endpoints in a file. Raises ConfigError, also for one that names none."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}", "backends_file") from None
-    return parse_lines(text, str(path))
+    endpoints = parse_lines(text, str(path))
+    if not endpoints:
+        raise ConfigError(f"{path}: names no backend; one URL a line would be right", "backends_file")
+    return endpoints
 
 
 async def watch(path: Path, apply: Callable[[Sequence[Endpoint]], None], poll_s: float = POLL_S) -> None:
     """Call `apply` with the full set whenever the file has changed and then stayed as it is for one poll.
 
-    A file that cannot be read changes nothing: the last good set stays. Runs until cancelled.
+    A file that cannot be read, names none or is gone changes nothing: the last good set stays. Runs until cancelled.
     """
     applied = seen = _stamp(path)
     while True:
         await asyncio.sleep(poll_s)
         before, seen = seen, _stamp(path)
-        if seen is None or seen != before or seen == applied:
+        if seen != before or seen == applied:
             continue
         applied = seen
+        if seen is None:
+            LOG.warning("backends file %s is gone: the backends stay as they are", path)
+            continue
         try:
             apply(read_backends(path))
         except ConfigError as error:

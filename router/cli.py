@@ -12,8 +12,10 @@ from .config import ConfigError, RouterConfig, make_config, read_file
 from .core import BindError, Router, bind_both
 from .events import LOG, configure_logging
 from .impl import new_event_loop
+from .urls import authority
 
 BAD_INPUT = 2
+SIGNALLED = 128  # and the signal's number, as a shell has it
 GC_THRESHOLD = 50_000
 
 app = typer.Typer(help="One stable URL in front of a vLLM fleet.", no_args_is_help=True, add_completion=False)
@@ -59,7 +61,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; then every request in flight gets its answer.
 
-    Options win over the file. Exit code 0 after a clean stop, 2 for bad input or a taken port.
+    Options win over the file. Exit code 0 after a clean stop, 2 for bad input or a taken port; a second signal drops
+    what is still in flight, and the exit code is 128 and its number.
     """
     run({key: value for key, value in locals().items() if value is not None and key != "config"}, config)
 
@@ -80,7 +83,8 @@ def run(given: dict[str, Any], config: Path | None) -> None:
         typer.echo(f"gym-router: {where}{error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(run_until_signal(router, *sockets))
+        code = runner.run(run_until_signal(router, *sockets))
+    raise typer.Exit(code)
 
 
 def effective_config(given: dict[str, Any], in_file: dict[str, Any], file: str) -> RouterConfig:
@@ -97,42 +101,45 @@ def origin(key: str, given: dict[str, Any], in_file: dict[str, Any], file: str) 
     return "--backend" if key == "backends" else f"--{key.replace('_', '-')}"
 
 
-async def run_until_signal(router: Router, listener: Any, admin: Any) -> None:
-    """Serve; drain on the first signal, cut everything off on the second."""
+async def run_until_signal(router: Router, listener: Any, admin: Any) -> int:
+    """Serve; drain on the first signal, cut everything off on the second. The exit code."""
     loop = asyncio.get_running_loop()
-    stop, hurry = asyncio.Event(), asyncio.Event()
-
-    def on_signal() -> None:
-        (hurry if stop.is_set() else stop).set()
-
+    signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, signals.put_nowait, number)
     await router.start(listener, admin)
     # Requests leave no cycles behind, and what there is now stays: collecting less often saves a tenth of the CPU time.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     _announce(router, listener, admin)
-    await stop.wait()
+    await signals.get()
     LOG.info("draining: %s requests in flight", router.tally.in_flight)
     drained = asyncio.create_task(router.stop())
-    hurried = asyncio.create_task(hurry.wait())
+    hurried = asyncio.create_task(signals.get())
     await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
-    hurried.cancel()
-    if not drained.done():
-        drained.cancel()
-    LOG.info("stopped")
+    if drained.done():
+        hurried.cancel()
+        LOG.info("stopped")
+        return 0
+    LOG.error("stopped by a second signal: %s requests dropped", router.tally.in_flight)
+    drained.cancel()
+    await asyncio.wait({drained})
+    await router.stop(drain=False)
+    return SIGNALLED + hurried.result()
 
 
 def _announce(router: Router, listener: Any, admin: Any) -> None:
     host, port = listener.getsockname()[:2]
-    fields = {"url": f"http://{host}:{port}/v1", **router.config.model_dump(mode="json")}
+    url = f"http://{authority(host, port)}/v1"
+    fields = {"url": url, **router.config.model_dump(mode="json")}
     fields |= {"port": port, "max_in_flight": router.listener.limits.max_in_flight}
+    fields["backends"] = [shard.url for shard in router.shards()]
     if admin is not None:
         fields["admin_port"] = admin.getsockname()[1]
     LOG.info("serving", extra={"fields": fields})
-    typer.echo(f"gym-router: serving http://{host}:{port}/v1")
+    typer.echo(f"gym-router: serving {url}")
     if admin is not None:
-        typer.echo(f"gym-router: admin   http://{admin.getsockname()[0]}:{fields['admin_port']}")
+        typer.echo(f"gym-router: admin   http://{authority(*admin.getsockname()[:2])}")
 
 
 def main() -> None:

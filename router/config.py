@@ -4,22 +4,32 @@ A status that NeMo-Gym retries without bound is refused here, before anything li
 """
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import Enum
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from yaml import YAMLError
 
 from gymproof.validators import validate_status
 
 from .health import Readmit
 from .policies import POLICIES
-from .urls import parse_backend
+from .unique_yaml import load_yaml
+from .urls import parse_backend, shown
 
-Seconds = Annotated[float, Field(gt=0)]
+
+def _finite(seconds: float) -> float:
+    if not isfinite(seconds):
+        raise ValueError("is no deadline at all; a finite number of seconds would be right")
+    return seconds
+
+
+Seconds = Annotated[float, Field(gt=0), AfterValidator(_finite)]
+SecondsOrNone = Annotated[float, Field(ge=0), AfterValidator(_finite)]  # 0: not at all
 Role: TypeAlias = Literal["retry", "give_up"]
 Port = Annotated[int, Field(ge=0, le=65535)]
 BACKEND_TIMEOUT_S = 600.0
@@ -64,22 +74,42 @@ class RouterConfig(BaseModel):
     backend_failure_status: int = 500
     policy: str = "least_outstanding"
     max_attempts: Annotated[int, Field(ge=1)] = 2
-    no_shard_hold_s: Annotated[float, Field(ge=0)] = 0.0
+    no_shard_hold_s: SecondsOrNone = 0.0
     max_body_mib: Annotated[int, Field(ge=1)] = 512
     max_answer_mib: Annotated[int, Field(ge=1)] = 1024
     max_header_kib: Annotated[int, Field(ge=8)] = 64
     max_in_flight: Annotated[int, Field(ge=1)] | None = None  # None: as many as the open-file limit carries
     client_idle_s: Seconds = 75.0  # longer than the 15 s that Gym's pool keeps an idle connection
     health: HealthMode = HealthMode.SELF
-    first_push_within_s: Annotated[float, Field(ge=0)] = 10.0  # of a controller's, from the start
+    first_push_within_s: SecondsOrNone = 10.0  # of a controller's, from the start
     readmit: Readmit = Readmit.PROBE
     eject_after: Annotated[int, Field(ge=1)] = 3
     probe_interval_s: Seconds = 1.0
     probe_timeout_s: Seconds = 2.0
-    stall_after_s: Annotated[float, Field(ge=0)] = 15.0  # more than the longest step and weight update; 0: no watch
+    stall_after_s: SecondsOrNone = 15.0  # more than the longest step and weight update; 0: no watch
     poison_after: Annotated[int, Field(ge=2)] = 3
     event_log: Path | None = None
     log_format: str = "text"
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean(cls, value: Any) -> Any:
+        """Nothing here is one; read as a number, `port = true` would be port 1."""
+        if isinstance(value, bool):
+            raise ValueError("must not be true or false; in YAML, a word such as off has to be in quotes")  # noqa: TRY004  pydantic's
+        return value
+
+    @field_validator("host", "admin_host")
+    @classmethod
+    def _without_brackets(cls, host: str) -> str:
+        return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+    @field_validator("admin_token_file")
+    @classmethod
+    def _guards_something(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        if path is not None and info.data.get("admin_port", path) is None:
+            raise ValueError("guards the admin port, and there is none; an admin port beside it would be right")
+        return path
 
     @field_validator("backends")
     @classmethod
@@ -134,17 +164,21 @@ def _line(entry: Any, name: Callable[[str], str]) -> str:
     key, *inside = (str(part) for part in entry["loc"])
     message = entry["msg"].removeprefix("Value error, ")
     if entry["type"] == "extra_forbidden":
-        known = get_close_matches(key, RouterConfig.model_fields, n=3) or sorted(RouterConfig.model_fields)
-        message = f"no such setting; there is {', '.join(known)}"
-    return f"{'.'.join([name(key), *inside])}: {message} (got {entry['input']!r})"
+        known = get_close_matches(key.replace("-", "_"), RouterConfig.model_fields, n=1)
+        message = f"no such setting; there is {', '.join(known or sorted(RouterConfig.model_fields))}"
+    return f"{'.'.join([name(key), *inside])}: {message} (got {shown(entry['input'])})"
+
+
+LOADERS: Mapping[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".yaml": load_yaml, ".yml": load_yaml}
 
 
 def read_file(path: Path) -> dict[str, Any]:
     """The keys and values of a TOML or YAML file. Raises ConfigError, which names the file."""
+    if path.suffix not in LOADERS:
+        raise ConfigError(f"{path}: must end in one of {', '.join(LOADERS)}, which say how it is read", "config")
     try:
-        text = path.read_text("utf-8")
-        values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        values = LOADERS[path.suffix](path.read_text("utf-8"))
+    except (OSError, ValueError, YAMLError) as error:
         raise ConfigError(f"{path}: {error}", "config") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: must be a table of keys and values", "config")

@@ -32,7 +32,7 @@ from .policies import POLICIES
 from .probes import MAX_PROBE_ANSWER, Monitor, ProbeSettings
 from .shard import Shard
 from .transport import Pool
-from .urls import Endpoint, parse_backend
+from .urls import Endpoint, authority, parse_backend
 from .wedges import WedgeWatch
 
 # What an answer may take to be sent once its deadline has passed.
@@ -46,7 +46,7 @@ class BindError(OSError):
     def __init__(self, number: int | None, host: str, port: int, why: str | None) -> None:
         self.key = "port" if number in WRONG_PORT else "host"
         right = "a free port, or 0 for any," if self.key == "port" else "an address of this machine"
-        super().__init__(number, f"cannot listen on {host}:{port}: {why}; {right} would be right")
+        super().__init__(number, f"cannot listen on {authority(host, port)}: {why}; {right} would be right")
 
     def __str__(self) -> str:
         return str(self.strerror)

@@ -16,6 +16,7 @@ from .app import build_app
 from .config import HealthMode, make_config
 from .core import Router, bind_both
 from .events import LOG
+from .urls import authority
 
 T = TypeVar("T")
 CALL_TIMEOUT_S = 30.0
@@ -80,13 +81,11 @@ class GenerationRouterImpl:
 
     def base_url(self) -> str:
         """The single URL for NeMo-Gym. With port 0 it is known once `serve_in_background` has bound."""
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"http://{host}:{self._port}/v1"
+        return f"http://{authority(self.config.host, self._port)}/v1"
 
     def admin_url(self) -> str | None:
         """The base of the admin port, or None without one."""
-        host = f"[{self.config.admin_host}]" if ":" in self.config.admin_host else self.config.admin_host
-        return None if self._admin_port is None else f"http://{host}:{self._admin_port}"
+        return None if self._admin_port is None else f"http://{authority(self.config.admin_host, self._admin_port)}"
 
     def set_serving_backends(self, urls: list[str]) -> None:
         """Replace the set that may serve, by the full set. Unknown URLs are reported in the log and ignored."""

@@ -4,11 +4,13 @@ Gym appends `/chat/completions` to a base that ends in `/v1`, and calls `/tokeni
 `/v1` of a backend URL is taken off here, and the whole inbound path is put behind what is left.
 """
 
+import re
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
+_USER = re.compile(r"^(\w+://)?.*@", re.DOTALL)
 
 
 class BadBackendUrlError(ValueError):
@@ -28,8 +30,22 @@ class Endpoint:
     base_path: bytes  # "" or "/prefix", without "/v1" and without a trailing slash
 
 
+def shown(value: Any) -> str:
+    """A configured value as it may be shown: without the user and the password that may be in a URL."""
+    if isinstance(value, str):
+        return repr(_USER.sub(r"\1***@", value))
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(shown, value))}]"
+    return repr(value)
+
+
+def authority(host: str, port: int) -> str:
+    """`host:port` as it is written in a URL: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _refuse(url: str, why: str) -> NoReturn:
-    raise BadBackendUrlError(f"backend URL {url!r}: {why}")
+    raise BadBackendUrlError(f"backend URL {shown(url)}: {why}")
 
 
 def _port_of(url: str, parts: SplitResult) -> int:
@@ -50,8 +66,8 @@ def parse_backend(text: str) -> Endpoint:
     url = text.strip()
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        _refuse(url, str(error))
+    except ValueError:
+        _refuse(url, "is not a URL")  # urlsplit's own words may repeat a password
     if parts.scheme not in DEFAULT_PORTS:
         _refuse(url, "must start with http:// or https://")
     if not parts.hostname:
@@ -62,7 +78,6 @@ def parse_backend(text: str) -> Endpoint:
         _refuse(url, "must be plain ASCII without spaces")
     port = _port_of(url, parts)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    authority = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
     base = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
     return Endpoint(
         url=url,
@@ -70,6 +85,6 @@ def parse_backend(text: str) -> Endpoint:
         host=parts.hostname,
         port=port,
         tls=parts.scheme == "https",
-        authority=authority.encode(),
+        authority=(host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}").encode(),
         base_path=base.encode(),
     )

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from gymproof.router.cli import app, effective_config
 from gymproof.router.config import ConfigError, HealthMode, make_config, read_file
+from gymproof.router.core import endpoints_for
 from gymproof.router.events import LOG
 
 START_S = 30.0
@@ -66,7 +67,7 @@ class SlowServer:
 
 
 @contextlib.contextmanager
-def running(*arguments):
+def running(*arguments, host="127.0.0.1"):
     process = subprocess.Popen(
         command("--port", "0", *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -74,7 +75,7 @@ def running(*arguments):
     watchdog.start()
     try:
         line = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/v1", line)
+        found = re.search(rf"http://{re.escape(host)}:(\d+)/v1", line)
         assert found, line + process.stderr.read()
         yield process, int(found[1])
     finally:
@@ -83,8 +84,8 @@ def running(*arguments):
         process.communicate()
 
 
-def ask(port, results):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+def ask(port, results, host="127.0.0.1"):
+    connection = http.client.HTTPConnection(host, port, timeout=20)
     with contextlib.closing(connection):
         connection.request("POST", "/v1/chat/completions", b"{}")
         results.append(connection.getresponse().status)
@@ -121,7 +122,8 @@ def test_a_signal_lets_every_request_in_flight_finish(number, tmp_path):
     assert {"request", "shard", "failure", "reached", "reused", "status", "elapsed_s", "reason"} <= attempts[0].keys()
 
 
-def test_a_second_signal_does_not_wait():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_wait_and_says_what_it_drops(number):
     results = []
     with SlowServer(5.0) as server, running("--backend", f"http://127.0.0.1:{server.port}") as (process, port):
 
@@ -133,12 +135,21 @@ def test_a_second_signal_does_not_wait():
         thread.start()
         assert server.asked.acquire(timeout=10)
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(4) == 0
+        read_until(process.stderr, "draining: 1 requests in flight")
+        process.send_signal(number)
+        assert process.wait(4) == 128 + number
+        assert "stopped by a second signal: 1 requests dropped" in process.stderr.read()
         thread.join(10)
 
     assert results == []
+
+
+def read_until(stream, text):
+    """Read lines until one has `text`; the process's watchdog bounds it."""
+    lines = []
+    while text not in "".join(lines[-1:]):
+        lines.append(stream.readline())
+        assert lines[-1], f"ended without {text!r}: {lines}"
 
 
 @pytest.mark.parametrize(
@@ -150,16 +161,34 @@ def test_a_second_signal_does_not_wait():
         ("--backend http://h --health sometimes", "--health:", "'sometimes'", "'self', 'pushed' or 'off'"),
         ("--backend http://h --backend-timeout-s 2 --connect-timeout-s 3", "--connect-timeout-s:", "3.0", "at most 2 "),
         ("--backend http://h --backend-timeout-s 0", "--backend-timeout-s:", "0.0", "greater than 0"),
+        ("--backend http://h --backend-timeout-s inf", "--backend-timeout-s:", "inf", "no deadline at all; a finite"),
+        ("--backend http://h --probe-timeout-s inf", "--probe-timeout-s:", "inf", "no deadline at all; a finite"),
+        ("--backend http://h --no-shard-hold-s inf", "--no-shard-hold-s:", "inf", "no deadline at all; a finite"),
+        ("--backend http://h --stall-after-s inf", "--stall-after-s:", "inf", "no deadline at all; a finite"),
+        ("--backend http://h --client-idle-s nan", "--client-idle-s:", "nan", "greater than 0"),
         ("--backend http://h --policy best", "--policy:", "'best'", "known: least_outstanding, round_robin"),
         ("--backend http://h --port 70000", "--port:", "70000", "less than or equal to 65535"),
         ("--backend http://h --host 192.0.2.1 --port 0", "--host:", "192.0.2.1", "an address of this machine"),
         ("--backend http://h --config /no/such.toml", "--config:", "/no/such.toml", "No such file"),
         ("--backend http://h --config {folder}/f.toml", "f.toml: no_shard_hold:", "7", "there is no_shard_hold_s"),
+        ("--config {folder}/h.toml", "h.toml: backend:", "'http://h'", "there is backends ("),
+        ("--backend http://h --config {folder}/i.yml", "i.yml: backend-timeout-s:", "7", "is backend_timeout_s ("),
+        ("--backend http://h --config {folder}/j.toml", "j.toml: port:", "True", "must not be true or false"),
+        ("--backend http://h --config {folder}/k.yaml", "k.yaml: health:", "False", "off has to be in quotes"),
+        ("--backend http://h --config {folder}/l.yaml", "--config:", "'port' is there twice", "line 3"),
+        ("--backend http://h --config {folder}/list", "--config:", "list", "one of .toml, .yaml, .yml"),
         ("--backend http://h --config {folder}/g.yaml", "g.yaml: eject_after:", "0", "greater than or equal to 1"),
         ("--backends-file /no/such/list", "--backends-file:", "/no/such/list", "No such file"),
         ("--backends-file {folder}/list", "--backends-file:", "list:2: backend URL 'nowhere'", "http"),
         ("--backends-file {folder}/list --backend http://h", "--backends-file:", "", "one of the two"),
-        ("--backend http://h --admin-token-file {folder}/empty", "--admin-token-file:", "empty", "one line"),
+        ("--backends-file {folder}/empty", "--backends-file:", "empty", "one URL a line"),
+        ("--backend http://h --admin-port 0 --admin-token-file {folder}/empty", "--admin-token-file:", "empty", "line"),
+        (
+            "--backend http://h --admin-token-file {folder}/list",
+            "--admin-token-file:",
+            "list",
+            "an admin port beside it",
+        ),
         ("--backend http://h --event-log /no/such/log", "--event-log:", "/no/such/log", "a folder that exists"),
         ("--backend http://h --max-in-flight 100000000", "--max-in-flight:", "100000000", "open files"),
     ],
@@ -171,6 +200,11 @@ def test_bad_input_ends_with_code_2_and_says_what_where_and_what_would_be_right(
         monkeypatch.setattr(LOG, name, state)
     (tmp_path / "f.toml").write_text("no_shard_hold = 7\n")
     (tmp_path / "g.yaml").write_text("eject_after: 0\n")
+    (tmp_path / "h.toml").write_text('backend = "http://h"\n')
+    (tmp_path / "i.yml").write_text("backend-timeout-s: 7\n")
+    (tmp_path / "j.toml").write_text("port = true\n")
+    (tmp_path / "k.yaml").write_text("health: off\n")
+    (tmp_path / "l.yaml").write_text("port: 1\nhost: h\nport: 2\n")
     (tmp_path / "list").write_text("http://a\nnowhere\n")
     (tmp_path / "empty").write_text("\n")
     done = CliRunner().invoke(app, ["serve", *arguments.format(folder=tmp_path).split()])
@@ -199,6 +233,43 @@ def test_a_taken_port_ends_with_code_2_and_names_the_port():
     assert done.returncode == 2
     assert f"--port: cannot listen on 127.0.0.1:{port}" in done.stderr
     assert "would be right\n" in done.stderr
+
+
+@pytest.mark.parametrize("url", ["http://me:s3cret@h", "me:s3cret@h:1", "http://me:s3/cret@h", "http://me:s3cret@[::1"])
+def test_a_password_is_not_repeated(tmp_path, url):
+    path = tmp_path / "list"
+    path.write_text(f"http://a\n{url}\n")
+    for key, value in {"backends": ("http://a", url), "backends_file": path}.items():
+        with pytest.raises(ConfigError, match=r"\*\*\*@") as refused:
+            endpoints_for(make_config({key: value}))
+
+        assert "s3" not in str(refused.value).replace(str(tmp_path), "")
+        assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_ipv6_address_is_in_brackets_in_the_url(host):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 on this machine")
+    with running("--backend", "http://127.0.0.1:1", "--host", host, "--health", "off", host="[::1]") as (_, port):
+        results = []
+        ask(port, results, "::1")
+
+    assert results == [500]
+
+
+def test_the_start_is_logged_with_the_backends_of_the_file(tmp_path):
+    path = tmp_path / "list"
+    path.write_text("http://127.0.0.1:1\nhttp://127.0.0.1:2/v1\n")
+    with running("--backends-file", str(path), "--log-format", "json") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=10)
+    lines = [orjson.loads(line) for line in errors.splitlines()]
+
+    serving = next(line for line in lines if line["message"] == "serving")
+    assert serving["backends"] == ["http://127.0.0.1:1", "http://127.0.0.1:2/v1"]
 
 
 def test_logs_can_be_json_with_one_line_a_failed_attempt():

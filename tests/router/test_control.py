@@ -317,7 +317,8 @@ def test_a_pause_is_announced_in_the_process_or_on_the_admin_port(kit, token_fil
 def test_an_empty_token_file_is_refused(tmp_path):
     empty = tmp_path / "token"
     empty.write_text("\n")
-    with pytest.raises(ConfigError, match="no token"), serving([], backend_urls=["http://h"], admin_token_file=empty):
+    settings = {"backend_urls": ["http://h"], "admin_port": 0, "admin_token_file": empty}
+    with pytest.raises(ConfigError, match="no token"), serving([], **settings):
         pytest.fail("it serves with an empty token")
 
 
@@ -332,7 +333,7 @@ def test_a_backends_file_has_a_url_a_line_and_comments():
         parse_lines("http://a\nnot-a-url", "f")
 
 
-def test_a_changed_file_replaces_the_whole_set_and_a_broken_one_changes_nothing(tmp_path, caplog):
+def test_a_changed_file_replaces_the_whole_set_and_one_that_is_broken_empty_or_gone_changes_nothing(tmp_path, caplog):
     path = tmp_path / "backends"
     path.write_text("http://a\n")
     sets = []
@@ -342,23 +343,32 @@ def test_a_changed_file_replaces_the_whole_set_and_a_broken_one_changes_nothing(
             while len(sets) < count:  # noqa: ASYNC110  bounded
                 await asyncio.sleep(0.005)
 
+    async def logged(text):
+        async with asyncio.timeout(10):
+            while text not in caplog.text:  # noqa: ASYNC110  bounded
+                await asyncio.sleep(0.005)
+
     async def story():
         watching = asyncio.create_task(watch(path, lambda new: sets.append([e.url for e in new]), poll_s=0.01))
         await asyncio.sleep(0.05)
         path.write_text("http://a\nhttp://b\n")
         await applied(1)
         path.write_text("broken line\n")
-        async with asyncio.timeout(10):
-            while "not applied" not in caplog.text:  # noqa: ASYNC110  bounded
-                await asyncio.sleep(0.005)
+        await logged("must start with http")
         path.write_text("# nobody is left\n")
+        await logged("names no backend")
+        path.unlink()
+        await logged("is gone")
+        await asyncio.sleep(0.1)
+        path.write_text("http://c\n")
         await applied(2)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
     asyncio.run(story())
 
-    assert sets == [["http://a", "http://b"], []]
+    assert sets == [["http://a", "http://b"], ["http://c"]]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR", "WARNING"]
 
 
 def test_who_leaves_the_set_finishes_its_work_and_gets_no_more(kit):
