@@ -8,13 +8,23 @@ from typing import Any, Protocol, TypeAlias
 
 import orjson
 from aiohttp import web
+from multidict import CIMultiDict
 
+from .answers import refusal
 from .config import ConfigError
 from .metrics import RouterCollector, exposition
 from .shard import Shard
-from .urls import BadBackendUrlError
+from .urls import BadBackendUrlError, shown
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+REASONS: Mapping[int, str] = {
+    401: "unauthorized",
+    403: "no_admin_token",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "body_too_large",
+    422: "bad_request",
+}
 
 
 class Controlled(Protocol):
@@ -28,6 +38,9 @@ class Controlled(Protocol):
 
     def set_members(self, urls: list[str]) -> None:
         """Replace the membership. Raises BadBackendUrlError."""
+
+    def knows(self, url: str) -> bool:
+        """Whether it is the URL of a member."""
 
     def set_serving(self, urls: list[str]) -> list[str]:
         """Replace the set that serves; the unknown URLs."""
@@ -93,13 +106,15 @@ async def json_errors(request: web.Request, handler: Handler) -> web.StreamRespo
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _error(error.status, error.reason)
+        allow = error.headers.get("Allow")
+        return _error(error.status, error.reason, () if allow is None else (("Allow", allow),))
     except (BadBackendUrlError, ConfigError) as error:
         return _error(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
 
 
-def _error(status: int, message: str) -> web.Response:
-    return _json({"error": {"message": message, "type": "admin_error", "code": status, "param": None}}, status)
+def _error(status: int, message: str, extra: tuple[tuple[str, str], ...] = ()) -> web.Response:
+    answer = refusal(status, REASONS.get(status, "admin_error"), message, extra)
+    return web.Response(status=status, headers=CIMultiDict(answer.headers), body=answer.body)
 
 
 def _json(document: Mapping[str, Any], status: int = 200) -> web.Response:
@@ -110,8 +125,9 @@ def _guarded(handler: Handler, token: str | None) -> Handler:
     async def checked(request: web.Request) -> web.StreamResponse:
         if token is None:
             return _error(HTTPStatus.FORBIDDEN, "calls that change state need --admin-token-file")
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(given, token.encode()):
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        same = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), token.encode())
+        if scheme.lower() != "bearer" or not same:
             return _error(HTTPStatus.UNAUTHORIZED, "Authorization: Bearer TOKEN is missing or wrong")
         return await handler(request)
 
@@ -165,7 +181,10 @@ async def _urls(request: web.Request) -> list[str]:
 
 def _set_members(router: Controlled) -> Handler:
     async def set_members(request: web.Request) -> web.StreamResponse:
-        router.set_members(await _urls(request))
+        urls = await _urls(request)
+        if not urls:
+            raise ConfigError('"urls" must name a backend; an empty list to /serving is what stops all serving')
+        router.set_members(urls)
         return _json({"backends": [describe(shard) for shard in router.shards()]})
 
     return set_members
@@ -173,7 +192,10 @@ def _set_members(router: Controlled) -> Handler:
 
 def _set_serving(router: Controlled) -> Handler:
     async def set_serving(request: web.Request) -> web.StreamResponse:
-        unknown = router.set_serving(await _urls(request))
+        urls = await _urls(request)
+        if urls and not any(map(router.knows, urls)):
+            raise ConfigError(f"none of these is a backend, so nothing is changed: {shown(urls)}")
+        unknown = router.set_serving(urls)
         return _json({"unknown": unknown, "backends": [describe(shard) for shard in router.shards()]})
 
     return set_serving

@@ -238,6 +238,10 @@ class Router:
         """Replace the membership by the full set `urls`. Raises BadBackendUrlError."""
         self._replace_members([parse_backend(url) for url in urls])
 
+    def knows(self, url: str) -> bool:
+        """Whether it is the URL of a member, in whatever spelling."""
+        return self.fleet.find(url) is not None
+
     def set_serving(self, urls: list[str]) -> list[str]:
         """Replace the set of members that serve; the URLs that are no member, which change nothing."""
         self.pushes += 1

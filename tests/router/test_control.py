@@ -290,8 +290,9 @@ def test_what_changes_state_needs_the_token(kit, token_file):
             assert admin(impl, "/refit", {"url": "http://unknown"}, "s3cret")[0] == 404
             assert admin(impl, "/backends", {"urls": ["ftp://x"]}, "s3cret")[0] == 422
             assert admin(impl, "/backends", {"nothing": 1}, "s3cret")[0] == 422
-            assert admin(impl, "/backends", {"urls": []}, "s3cret")[0] == 200
-            assert orjson.loads(admin(impl, "/backends", method="GET")[1]) == {"backends": []}
+            assert admin(impl, "/backends", {"urls": []}, "s3cret")[0] == 422
+            assert admin(impl, "/backends", {"urls": ["http://h"]}, "s3cret")[0] == 200
+            assert b'"url":"http://h"' in admin(impl, "/backends", method="GET")[1]
         with serving(served.backends, admin_port=0) as impl:
             assert admin(impl, "/refit", {"url": url}, "s3cret")[0] == 403
 
@@ -312,6 +313,56 @@ def test_a_pause_is_announced_in_the_process_or_on_the_admin_port(kit, token_fil
     assert (by_call, after, refused) == ((1, 200), 0, (401, 0))
     assert paused == ((200, b'{"paused":true}'), 1)
     assert resumed == ((200, b'{"paused":false}'), 0)
+
+
+def test_who_serves_is_not_replaced_by_urls_of_which_none_is_known(kit, token_file):
+    with (
+        Served(kit.Backend(kit.serve)) as served,
+        serving(served.backends, admin_port=0, admin_token_file=token_file, health_managed=True) as impl,
+    ):
+        url = served.backends[0].url
+        admin(impl, "/serving", {"urls": [url]}, "s3cret")
+        status, answer = admin(impl, "/serving", {"urls": ["http://a", "http://me:pass@b"]}, "s3cret")
+        still = post(impl.base_url())[0]
+        partly = admin(impl, "/serving", {"urls": ["http://a", url]}, "s3cret")
+        none = admin(impl, "/serving", {"urls": []}, "s3cret")[0]
+
+        assert (status, still, partly[0], none, post(impl.base_url())[0]) == (422, 200, 200, 200, 409)
+    assert "'http://a', 'http://***@b'" in orjson.loads(answer)["error"]["message"]
+    assert orjson.loads(partly[1])["unknown"] == ["http://a"]
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_the_scheme_of_the_token_is_read_in_any_case(token_file, scheme):
+    with serving([], backend_urls=["http://h"], admin_port=0, admin_token_file=token_file, health="off") as impl:
+        headers = {"Authorization": f"{scheme} s3cret"}
+        status, _ = post(impl.admin_url(), "/pause", b"", headers=headers)
+
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "token", "status", "reason"),
+    [
+        ("POST", "/pause", None, 401, "unauthorized"),
+        ("POST", "/refit", "s3cret", 422, "bad_request"),
+        ("GET", "/nowhere", None, 404, "not_found"),
+        ("DELETE", "/health", None, 405, "method_not_allowed"),
+    ],
+)
+def test_errors_of_the_admin_port_look_like_the_others(kit, token_file, method, path, token, status, reason):
+    async def story():
+        async with kit.Stage(kit.serve, admin_port=0, admin_token_file=token_file) as stage:
+            client = await stage.client(stage.admin_port)
+            return await client.ask(b"{}", path, method, f"Authorization: Bearer {token}")
+
+    reply = asyncio.run(story())
+
+    assert (reply.status, reply.reason) == (status, reason)
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.json["error"].keys() == {"message", "type", "code", "param"}
+    assert reply.json["error"]["code"] == reason
+    assert ("allow" in reply.headers) is (status == 405)
 
 
 def test_an_empty_token_file_is_refused(tmp_path):
