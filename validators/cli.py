@@ -5,12 +5,14 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from typer.core import TyperCommand
 
 from .cases import FAULT_CASES, STATUS_CASES
 from .config import judge_config
@@ -18,16 +20,26 @@ from .contract import CLIENT, Behaviour, Contract, contract_to_json, differences
 from .findings import Finding, UnsafeForGymError, Verdict, worst
 from .gym_client import GymUnavailableError, gym_version, measured_with, open_gym_client
 from .learn import learn
-from .report import differences_json, differences_table, findings_json, findings_report, stderr, stdout
+from .report import differences_json, differences_table, findings_json, findings_report, refusal_json, stderr, stdout
 from .status import judge_status
 from .url import judge_url
 
 EXIT = {Verdict.SAFE: 0, Verdict.UNSAFE: 1, Verdict.UNKNOWN: 2}
 
+NEGATIVE = re.compile(r"-\d+")
+MODES = "statuses, --config FILE, --url URL or --learn (see --help)"
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+class _Command(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """A negative number is a wrong status, not an unknown option."""
+        ctx.ignore_unknown_options = any(map(NEGATIVE.fullmatch, args))
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 def check(
     items: Annotated[
         list[str] | None,
@@ -53,10 +65,11 @@ def check(
     """Say whether NeMo-Gym can live with a status, a configuration or a running router."""
     modes = [bool(items) and config is None, config is not None, url is not None, measure]
     if sum(modes) != 1:
-        _refuse("name one thing to judge: statuses, --config FILE, --url URL or --learn (see --help)")
+        what = "only one thing can be judged at once" if any(modes) else "name one thing to judge"
+        _refuse(f"{what}: {MODES}", as_json=as_json)
     if measure:
         _learn(gym, save, real_sleeps=real_sleeps, as_json=as_json)
-    contract = _contract(gym)
+    contract = _contract(gym, as_json=as_json)
     if url is not None:
         _tell(
             lambda: asyncio.run(judge_url(url, timeout_s=timeout_s, hold_s=hold_s, contract=contract)),
@@ -65,16 +78,10 @@ def check(
         )
     if config is not None:
         _tell(lambda: judge_config(config, overrides=items or (), contract=contract), contract, as_json)
-    _tell(lambda: _judge_statuses(items or (), contract), contract, as_json)
-
-
-def _judge_statuses(items: Sequence[str], contract: Contract) -> list[Finding]:
-    statuses = []
-    for item in items:
-        if not item.isdigit() or int(item) not in contract.statuses:
-            _refuse(f"{item!r} is not a status in 200..599")
-        statuses.append(int(item))
-    return [judge_status(status, contract=contract) for status in statuses]
+    for item in items or ():
+        if not re.fullmatch(r"[2-5][0-9][0-9]", item):
+            _refuse(f"{item!r} is not a status in 200..599", as_json=as_json)
+    _tell(lambda: [judge_status(int(item), contract=contract) for item in items or ()], contract, as_json)
 
 
 def _tell(judge: Callable[[], list[Finding]], contract: Contract, as_json: bool) -> NoReturn:
@@ -92,22 +99,23 @@ def _tell(judge: Callable[[], list[Finding]], contract: Contract, as_json: bool)
     raise typer.Exit(EXIT[worst(findings)])
 
 
-def _contract(version: str | None) -> Contract:
+def _contract(version: str | None, *, as_json: bool) -> Contract:
     try:
         return load_contract(CLIENT, gym_version() if version == "installed" else version)
     except (LookupError, GymUnavailableError) as error:
-        _refuse(str(error))
+        _refuse(str(error), as_json=as_json)
 
 
 def _learn(against: str | None, save: Path | None, *, real_sleeps: bool, as_json: bool) -> NoReturn:
     try:
         version = gym_version()
-        shipped = _contract(against or (version if version in shipped_versions() else shipped_versions()[-1]))
+        known = version if version in shipped_versions() else shipped_versions()[-1]
+        shipped = _contract(against or known, as_json=as_json)
         measured = _measure(version, real_sleeps=real_sleeps)
         if save is not None:
             save.write_text(contract_to_json(measured), "utf-8")
     except (GymUnavailableError, OSError) as error:
-        _refuse(str(error))
+        _refuse(str(error), as_json=as_json)
     found = differences(shipped, measured)
     if as_json:
         typer.echo(differences_json(found, measured, shipped))
@@ -153,8 +161,11 @@ def _measure(version: str, *, real_sleeps: bool) -> Contract:
         )
 
 
-def _refuse(message: str) -> NoReturn:
-    stderr().print(message, style="red")
+def _refuse(message: str, *, as_json: bool) -> NoReturn:
+    if as_json:
+        typer.echo(refusal_json(message))
+    else:
+        stderr().print(message, style="red")
     raise typer.Exit(2)
 
 

@@ -14,7 +14,7 @@ from .status import CLIENT_IDLE_S, judge_status
 
 NOT_JSON = b"{"  # a body that nothing can be generated from
 _BAD_REQUEST, _FIRST_ERROR = 400, 400
-_NOT_SERVED = frozenset({404, 405})
+_NOT_SERVED = frozenset({404, 405, 501})
 _SCORED_WORDS = (b"max_tokens", b"context length")
 _SHAPE = '{"error": {"message", "type", "code", "param"}} as application/json.'
 
@@ -120,8 +120,9 @@ def _of_error(question: Question, answer: RawAnswer) -> Opinion:
     if question.router_made or answer.status not in _NOT_SERVED:
         return Verdict.SAFE, "an error that is tried a bounded number of times", ""
     if question.needed:
-        return Verdict.UNSAFE, f"{question.path} is not served, and NeMo-Gym needs it on every turn", ""
-    return Verdict.CAUTION, f"{question.path} is not served; NeMo-Gym needs it only where it is set up to use it", ""
+        right = "the URL of a router, or of a server, for NeMo-Gym."
+        return Verdict.UNSAFE, f"serves no {question.path}, which NeMo-Gym needs on every turn", right
+    return Verdict.CAUTION, f"serves no {question.path}, which NeMo-Gym needs only where it is set up to use it", ""
 
 
 def judge_keep_alive(url: str, outcome: Outcome) -> Finding:

@@ -76,6 +76,11 @@ def findings_json(findings: Sequence[Finding], contract: Contract) -> str:
     return _json({**head, "findings": rows})
 
 
+def refusal_json(message: str) -> str:
+    """`{"verdict", "error", "findings": []}`, for bad input."""
+    return _json({"verdict": Verdict.UNKNOWN, "error": message, "findings": []})
+
+
 def differences_json(found: Sequence[Difference], measured: Contract, against: Contract) -> str:
     """`{"same", "client", "version", "against", "cases", "differences": [...]}`."""
     head = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal
 
 from .contract import Behaviour, Contract, Handling, load_contract
 from .findings import Finding, UnsafeForGymError, Verdict
@@ -32,14 +32,24 @@ _RIGHT: Mapping[Role, str] = {"retry": f"{_RETRY}.", "give_up": f"{_GIVE_UP}.", 
 def judge_status(
     status: int, *, role: Role = "any", contract: Contract | None = None, source: str = "", key: str = "status"
 ) -> Finding:
-    """What happens to a rollout that is answered with `status`; ValueError outside 200..599.
+    """What happens to a rollout that is answered with `status`.
+
+    ValueError outside 200..599 or for an unknown role, TypeError for what is no whole number.
 
     `role` is what the status is meant to do: "retry" makes the client send the request again,
     "give_up" ends the call at once, "any" asks only for no harm.
     """
+    _check_question(status, role)
     contract = contract or load_contract()
     verdict, problem = _judge(status, contract.status(status), role)
     return Finding(verdict, source, key, status, problem, "" if verdict is Verdict.SAFE else _RIGHT[role])
+
+
+def _check_question(status: Any, role: Any) -> None:
+    if isinstance(status, bool) or not isinstance(status, int):
+        raise TypeError(f"a status is a whole number such as 409, not {status!r}")
+    if role not in _RIGHT:
+        raise ValueError(f"unknown role {role!r}; known: {', '.join(_RIGHT)}")
 
 
 def _judge(status: int, behaviour: Behaviour, role: Role) -> tuple[Verdict, str]:
@@ -82,7 +92,7 @@ def validate_status(
     """The client's behaviour for `status`, for use where a status is configured.
 
     Raises UnsafeForGymError for one that is retried without bound, taken for a success, or
-    useless in its `role`; `source` and `key` go into its message. ValueError outside 200..599.
+    useless in its `role`; `source` and `key` go into its message. Otherwise what `judge_status` raises.
     """
     contract = contract or load_contract()
     finding = judge_status(status, role=role, contract=contract, source=source, key=key)

@@ -105,8 +105,13 @@ def test_json_has_a_verdict_for_all_and_one_for_each():
     ("arguments", "words"),
     [
         ([], "name one thing to judge"),
-        (["500", "--url", "http://127.0.0.1:1"], "name one thing to judge"),
-        (["--learn", "500"], "name one thing to judge"),
+        (["500", "--url", "http://127.0.0.1:1"], "only one thing can be judged at once"),
+        (["--learn", "500"], "only one thing can be judged at once"),
+        (["--config", "a.yaml", "--url", "http://127.0.0.1:1"], "only one thing can be judged at once"),
+        (["\uff15\uff10\uff10"], "is not a status in 200..599"),
+        (["0500"], "'0500' is not a status in 200..599"),
+        (["-1"], "'-1' is not a status in 200..599"),
+        (["409", "-500", "--json"], "'-500' is not a status in 200..599"),
         (["five hundred"], "'five hundred' is not a status"),
         (["99"], "'99' is not a status in 200..599"),
         (["500", "--gym", "7.7"], "no contract table for nemo-gym 7.7; shipped: nemo-gym 0.4.0"),
@@ -157,6 +162,22 @@ def test_bad_input_can_be_json_too():
     told = json.loads(run("--config", "nowhere.yaml", "--json").stdout)
 
     assert told["verdict"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["abc"], "'abc' is not a status in 200..599"),
+        ([], "name one thing"),
+        (["500", "--gym", "7.7"], "no contract table"),
+    ],
+)
+def test_input_that_is_refused_is_json_too_where_json_is_wanted(arguments, words):
+    result = run("--json", *arguments)
+    told = json.loads(result.stdout)
+
+    assert (result.exit_code, told["verdict"], told["findings"]) == (2, "unknown", [])
+    assert words in told["error"]
 
 
 @pytest.mark.parametrize(("status", "code"), [(422, 0), (503, 1)])

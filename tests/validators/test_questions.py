@@ -39,6 +39,8 @@ def test_no_question_can_make_a_server_generate():
         ("chat", error(400), Verdict.SAFE, "bounded"),
         ("chat", error(400, b'{"error": "max_tokens is missing"}'), Verdict.UNSAFE, "scored"),
         ("chat", error(404), Verdict.UNSAFE, "on every turn"),
+        ("chat", error(501), Verdict.UNSAFE, "serves no /v1/chat/completions"),
+        ("models", error(501), Verdict.CAUTION, "serves no /v1/models"),
         ("tokenize", error(405), Verdict.UNSAFE, "on every turn"),
         ("responses", error(404), Verdict.CAUTION, "only where it is set up"),
         ("chat", RawAnswer(200, "", TYPED, b"{}"), Verdict.CAUTION, "makes no sense"),

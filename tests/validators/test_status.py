@@ -107,6 +107,17 @@ def test_a_number_that_is_no_status_is_a_value_error():
         validate_status(99)
 
 
+def test_an_unknown_role_is_a_value_error_that_names_the_known_ones():
+    with pytest.raises(ValueError, match="unknown role 'bogus'; known: retry, give_up, any"):
+        validate_status(409, role="bogus")
+
+
+@pytest.mark.parametrize("status", ["409", 409.0, None, True])
+def test_what_is_no_whole_number_is_a_type_error_that_repeats_it(status):
+    with pytest.raises(TypeError, match=f"a whole number such as 409, not {status!r}"):
+        validate_status(status)
+
+
 def test_another_contract_gives_another_verdict():
     mended = Contract("nemo-gym", "9", {503: Behaviour(Handling.RAISED, 3, "E")}, {})
 

@@ -1,12 +1,16 @@
 """Asking servers over real sockets."""
 
 import asyncio
+import functools
+import threading
 from contextlib import asynccontextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from aiohttp import web
 
 from gymproof.validators import CannotTellError, Verdict
+from gymproof.validators.findings import worst
 from gymproof.validators.questions import QUESTIONS
 from gymproof.validators.raw_http import parse_target
 from gymproof.validators.script import Address, Case, End, always, in_turn, nobody
@@ -135,6 +139,24 @@ def test_an_idle_connection_that_is_closed_is_a_caution():
 
 def test_a_wrong_answer_to_a_senseless_request_is_a_caution():
     assert ask(always(OK))["unknown path"].verdict is Verdict.CAUTION
+
+
+def test_a_server_of_files_is_no_router(tmp_path):
+    """It answers POST with 501, and a path that it does not have with 404."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(SimpleHTTPRequestHandler, directory=tmp_path))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        findings = asyncio.run(judge_url(f"http://127.0.0.1:{server.server_port}/v1", **FAST))
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
+    found = {finding.key: finding for finding in findings}
+
+    assert found["chat"].verdict is Verdict.UNSAFE
+    assert "serves no /v1/chat/completions" in found["chat"].problem
+    assert worst(findings) is Verdict.UNSAFE
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host/v1", "http://", "http://host:99999/v1", "nonsense"])
