@@ -21,6 +21,7 @@ from .controller import RouterLostError, RouterUnavailableError
 from .events import configure_logging
 from .reserve import PortHold, hold_port
 from .restartable import RestartableRouter
+from .urls import authority
 
 # NeMo-RL's range for it.
 PORTS = range(6000, 6100)
@@ -80,6 +81,14 @@ class ActorRouter:
     async def set_serving_backends(self, urls: list[str]) -> None:
         """See RouterHandle."""
         await self._call("set_serving_backends", urls)
+
+    async def announce_pause(self) -> None:
+        """See RouterHandle."""
+        await self._call("announce_pause")
+
+    async def announce_resume(self) -> None:
+        """See RouterHandle."""
+        await self._call("announce_resume")
 
     async def drain_backend_outcomes(self) -> dict[str, tuple[int, int]]:
         """See RouterHandle. Never sent twice by Ray, since that would count what it brings twice."""
@@ -165,7 +174,7 @@ def start_router_actor(
         address = ray.util.get_node_ip_address() if bound in WILDCARDS else bound
         _wait_until_serving(actor, address, hold.port, start_timeout_s)
         stack.pop_all()
-    return StartedRouter(actor, f"http://{_bracketed(address)}:{hold.port}/v1", hold)
+    return StartedRouter(actor, f"http://{authority(address, hold.port)}/v1", hold)
 
 
 def _wait_until_serving(actor: ActorHandle[Any], address: str, port: int, timeout_s: float) -> None:
@@ -207,8 +216,4 @@ def _wait_until_gone(address: str, port: int) -> None:
 
 
 def _start_error(address: str, port: int, error: Exception) -> RouterStartError:
-    return RouterStartError(f"the router's actor does not serve on {_bracketed(address)}:{port}: {error}")
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
+    return RouterStartError(f"the router's actor does not serve on {authority(address, port)}: {error}")

@@ -48,6 +48,12 @@ class RouterHandle(Protocol):
     async def set_serving_backends(self, urls: list[str]) -> None:
         """Replace the set that may serve, by the full set."""
 
+    async def announce_pause(self) -> None:
+        """The engines are paused: silence is nobody's fault."""
+
+    async def announce_resume(self) -> None:
+        """The engines generate again."""
+
     async def drain_backend_outcomes(self) -> dict[str, tuple[int, int]]:
         """Per backend (successes, failures) since the last call."""
 
@@ -65,6 +71,14 @@ class LocalRouter:
     async def set_serving_backends(self, urls: list[str]) -> None:
         """See RouterHandle."""
         await asyncio.to_thread(self._router.set_serving_backends, urls)
+
+    async def announce_pause(self) -> None:
+        """See RouterHandle."""
+        await asyncio.to_thread(self._router.announce_pause)
+
+    async def announce_resume(self) -> None:
+        """See RouterHandle."""
+        await asyncio.to_thread(self._router.announce_resume)
 
     async def drain_backend_outcomes(self) -> dict[str, tuple[int, int]]:
         """See RouterHandle."""
@@ -117,7 +131,10 @@ class FleetController:
         self._ledger = Ledger(urls, eject_after=eject_after, now=clock())
         self._drained_at = clock()
         self._pushing = asyncio.Lock()
-        self._pushed: tuple[str, list[str]] | None = None  # the instance that took the last push, and what it was
+        self._paused = False
+        # What the router was told last, and the instance of it that was.
+        self._announced: tuple[str, bool] | None = None
+        self._pushed: tuple[str, list[str]] | None = None
 
     def states(self) -> dict[str, State]:
         """Every shard's state."""
@@ -131,6 +148,16 @@ class FleetController:
     async def report_refit(self, url: str) -> None:
         """A shard holds the current weights and may serve. Raises KeyError for a URL that is no shard."""
         self._ledger.refitted(url, self._clock())
+        await self._best_effort(self._push())
+
+    async def announce_pause(self) -> None:
+        """Before the engines are paused, as for a weight update: until `announce_resume`, silence ejects nobody."""
+        self._paused = True
+        await self._best_effort(self._push())
+
+    async def announce_resume(self) -> None:
+        """Once the engines generate again."""
+        self._paused = False
         await self._best_effort(self._push())
 
     async def run(self, every_s: float = 1.0) -> None:
@@ -147,7 +174,8 @@ class FleetController:
         try:
             await self._best_effort(self._push_and_drain(now))
             for url, alive in (await probing).items():
-                self._ledger.probed(url, now, alive=alive)
+                if alive or not self._paused:
+                    self._ledger.probed(url, now, alive=alive)
         finally:
             probing.cancel()
         await self._best_effort(self._push())
@@ -175,14 +203,18 @@ class FleetController:
         self._ledger.drained(outcomes, since, now)
 
     async def _push(self) -> None:
-        """Push the set if this instance of the router has not taken it yet: a restarted one knows of no push."""
+        """Push what this instance of the router has not been told yet: a restarted one knows of no push, or pause."""
         async with self._pushing:
-            target = (await self._router.instance_id(), self._ledger.serving)
-            if target == self._pushed:
-                return
-            self._pushed = None  # from here on it is not known what the router holds
-            await self._router.set_serving_backends(target[1])
-            self._pushed = target
+            instance = await self._router.instance_id()
+            pause, members = (instance, self._paused), (instance, self._ledger.serving)
+            if pause != self._announced:
+                self._announced = None  # from here on it is not known what the router holds
+                await (self._router.announce_pause() if self._paused else self._router.announce_resume())
+                self._announced = pause
+            if members != self._pushed:
+                self._pushed = None
+                await self._router.set_serving_backends(members[1])
+                self._pushed = members
 
     async def _best_effort(self, call: Awaitable[None]) -> None:
         try:

@@ -43,6 +43,14 @@ class ControllerThread:
         """See FleetController. Returns once the router has been told, or could not be."""
         self._call(lambda: self._controller.report_refit(url))
 
+    def announce_pause(self) -> None:
+        """See FleetController. Returns once the router has been told, or could not be."""
+        self._call(self._controller.announce_pause)
+
+    def announce_resume(self) -> None:
+        """See FleetController. Returns once the router has been told, or could not be."""
+        self._call(self._controller.announce_resume)
+
     def __enter__(self) -> Self:
         self._thread.start()
         self._started.wait(CALL_TIMEOUT_S)

@@ -40,17 +40,13 @@ TICK_S = 0.3
 AGAIN_WITHIN_S = 30.0  # a restart takes 2 s on an idle machine
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "ray: starts a Ray on this machine")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.ray)
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(600))  # another worker's Ray may be waited for
 
 
 @contextmanager
@@ -79,6 +75,7 @@ class CountingHandle:
     def __init__(self, handle: RouterHandle) -> None:
         self._handle = handle
         self.set_serving_backends = handle.set_serving_backends
+        self.announce_pause, self.announce_resume = handle.announce_pause, handle.announce_resume
         self.successes = self.failures = 0
         self.instances: list[str] = []
 

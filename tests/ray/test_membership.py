@@ -51,6 +51,18 @@ def test_every_outcome_is_counted_once(on_stage):
     on_stage(story)
 
 
+def test_a_pause_outlives_a_restart(on_stage):
+    async def story(stage):
+        await stage.controller.announce_pause()
+        stage.kill()
+        await stage.served_again()
+        paused = await stage.router.actor.__ray_call__.remote(lambda self: self._router.fleet.paused)
+
+        assert paused
+
+    on_stage(story)
+
+
 def test_a_shard_that_died_is_ejected_and_a_restarted_router_is_told(on_stage, tools):
     async def story(stage):
         async with stage.load(turns=20):

@@ -18,6 +18,7 @@ class Router:
     def __init__(self) -> None:
         self.serving: list[str] | None = None
         self.pushed = threading.Event()
+        self.paused = False
 
     async def instance_id(self) -> str:
         return "one"
@@ -25,6 +26,12 @@ class Router:
     async def set_serving_backends(self, urls: list[str]) -> None:
         self.serving = urls
         self.pushed.set()
+
+    async def announce_pause(self) -> None:
+        self.paused = True
+
+    async def announce_resume(self) -> None:
+        self.paused = False
 
     async def drain_backend_outcomes(self) -> dict[str, tuple[int, int]]:
         return {}
@@ -51,6 +58,10 @@ def test_a_report_has_reached_the_router_when_it_returns():
         assert router.serving == [B]
         controller.report_refit(A)
         assert router.serving == [A, B]
+        controller.announce_pause()
+        assert router.paused
+        controller.announce_resume()
+        assert not router.paused
 
 
 def test_a_report_on_a_shard_of_nobody_raises_in_the_driver():

@@ -28,6 +28,7 @@ class FakeRouter:
         self.instance = "first"
         self.pushes: list[list[str]] = []
         self.pushed = asyncio.Event()
+        self.announced: list[str] = []
         self.outcomes: dict[str, tuple[int, int]] = {}
         self.error: Exception | None = None
         self.hangs = False
@@ -46,6 +47,14 @@ class FakeRouter:
         await self._reached()
         self.pushes.append(urls)
         self.pushed.set()
+
+    async def announce_pause(self) -> None:
+        await self._reached()
+        self.announced.append("pause")
+
+    async def announce_resume(self) -> None:
+        await self._reached()
+        self.announced.append("resume")
 
     async def drain_backend_outcomes(self) -> dict[str, tuple[int, int]]:
         await self._reached()
@@ -131,6 +140,42 @@ def test_restarts_and_refits_are_pushed_at_once():
     asyncio.run(story())
 
     assert router.pushes == [[B], [A, B]]
+
+
+def test_a_pause_is_announced_once_to_each_instance_and_pushes_nothing():
+    async def story() -> None:
+        controller = controlled(router)
+        await controller.tick()
+        await controller.announce_pause()
+        await controller.tick()
+        assert (router.announced, router.pushes) == (["resume", "pause"], [[A, B]])
+        router.instance = "second"
+        await controller.tick()
+        await controller.announce_resume()
+
+    router = FakeRouter()
+    asyncio.run(story())
+
+    assert router.announced == ["resume", "pause", "pause", "resume"]
+    assert router.pushes == [[A, B]] * 2
+
+
+def test_silence_in_a_pause_ejects_nobody():
+    async def silent(_url: str) -> bool:
+        return False
+
+    async def story() -> None:
+        controller = controlled(FakeRouter(), probe=silent)
+        await controller.announce_pause()
+        for _ in range(10):
+            await controller.tick()
+        assert set(controller.states().values()) == {State.HEALTHY}
+        await controller.announce_resume()
+        for _ in range(3):
+            await controller.tick()
+        assert set(controller.states().values()) == {State.SUSPECT}
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("trouble", ["raises", "hangs"])
@@ -274,6 +319,10 @@ def test_a_router_in_the_same_process_is_driven_the_same_way():
         assert router.metrics()["serving_backends"] == 2
         await controller.report_restart(A)
         assert router.metrics()["serving_backends"] == 1
+        await controller.announce_pause()
+        assert router._router.fleet.paused
+        await controller.announce_resume()
+        assert not router._router.fleet.paused
 
     with closing(router):
         router.serve_in_background()
