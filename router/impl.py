@@ -197,7 +197,7 @@ class GenerationRouterImpl:
             "serving_backends": sum(shard.record.serving for shard in router.fleet.members),
             "backends": len(router.fleet.members),
             "pushes": router.pushes,
-            "paused": router.fleet.paused,
+            "paused": int(router.fleet.paused),
         }
         for shard in router.fleet.shards:
             numbers[f"in_flight/{shard.url}"] = shard.in_flight

@@ -31,7 +31,11 @@ class Sight(Enum):
     NUMBERS = auto()  # its numbers, as `mark`
     RESTING = auto()  # it says that it sleeps, or that its weights are being updated
     SILENCE = auto()  # no answer in time
+    REFUSAL = auto()  # nobody listens: as good as a silence, but its requests show that by themselves
     NOTHING = auto()  # an answer without its numbers: there are none, or they are switched off
+
+
+UNANSWERED = frozenset({Sight.SILENCE, Sight.REFUSAL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,16 @@ class Stillness:
         Silence counts only on a shard that has shown numbers before, and has answered nothing since the last look. An
         interval in which the looker was held up counts for nothing.
         """
-        if look.sight is Sight.SILENCE:
-            moved = not self.mark or served_at >= self.at
-            look = Look(look.sight, self.mark)
-        else:
-            moved = look.sight is not Sight.NUMBERS or look.mark != self.mark
-        if moved:
-            return Stillness(at, delays, look.mark)
+        mark = self.mark if look.sight in UNANSWERED else look.mark
+        match look.sight:
+            case Sight.NUMBERS:
+                stood_still = mark == self.mark
+            case Sight.SILENCE:
+                stood_still = bool(mark) and served_at < self.at
+            case _:
+                stood_still = False
+        if not stood_still:
+            return Stillness(at, delays, mark)
         counted = at - self.at if delays == self.delays else 0.0
         return replace(self, at=at, delays=delays, still_s=self.still_s + counted)
 

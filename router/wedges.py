@@ -14,7 +14,7 @@ from .events import LOG, Journal
 from .failures import Outcome
 from .fleet import Fleet
 from .probes import Finding, ask, ask_generation
-from .progress import Judgement, Look, Sight, Stillness, judge_stillness, read_metrics
+from .progress import UNANSWERED, Judgement, Look, Sight, Stillness, judge_stillness, read_metrics
 from .rounds import Rounds
 from .shard import Shard
 from .transport import Pool
@@ -42,13 +42,22 @@ class WedgeWatch:
         await self._rounds.run()
 
     async def check(self, shard: Shard) -> None:
-        """Look at one shard once, and act on what is seen."""
-        if not self._to_be_judged(shard):
-            self._keep(shard, self._still(shard).broken(time.monotonic(), self._rounds.delays))
+        """Look at one shard once, and act on what is seen.
+
+        One without requests is looked at until it has answered once: a silence means something where there was more.
+        """
+        known = self._seen.get(shard)
+        if known is not None and not self._to_be_judged(shard):
+            self._seen[shard] = known.broken(time.monotonic(), self._rounds.delays)
             return
         pool = self._make_pool(shard.endpoint)
         try:
-            still = await self._look(shard, pool)
+            look = await self._look(shard, pool)
+            if known is None and look.sight in UNANSWERED:
+                return
+            still = (known or Stillness()).after(
+                look, at=time.monotonic(), delays=self._rounds.delays, served_at=shard.record.served_at
+            )
             judgement = judge_stillness(still, self._stall_after_s)
             if judgement is Judgement.DOUBTFUL:
                 answers = await self._engine_answers(shard, pool)
@@ -62,25 +71,20 @@ class WedgeWatch:
     def _to_be_judged(self, shard: Shard) -> bool:
         return shard.in_flight > 0 and not self._fleet.paused
 
-    def _still(self, shard: Shard) -> Stillness:
-        return self._seen.get(shard, Stillness())
-
     def _keep(self, shard: Shard, still: Stillness) -> None:
         self._seen[shard] = still
         if len(self._seen) > len(shards := self._fleet.shards):
             self._seen = {known: self._seen[known] for known in shards if known in self._seen}
 
-    async def _look(self, shard: Shard, pool: Pool) -> Stillness:
+    async def _look(self, shard: Shard, pool: Pool) -> Look:
         answer = await ask(shard, pool, b"GET", b"/metrics", timeout_s=self._interval_s)
         match answer:
             case Finding.UNANSWERED:
-                look = Look(Sight.SILENCE)
-            case Finding():  # refused: the death of a server is seen by its requests
-                look = Look(Sight.NOTHING)
+                return Look(Sight.SILENCE)
+            case Finding():
+                return Look(Sight.REFUSAL)
             case _:
-                look = read_metrics(answer.status, answer.body)
-        now = time.monotonic()
-        return self._still(shard).after(look, at=now, delays=self._rounds.delays, served_at=shard.record.served_at)
+                return read_metrics(answer.status, answer.body)
 
     async def _engine_answers(self, shard: Shard, pool: Pool) -> bool:
         """Whether the engine itself answers: the question whether it is paused, or one for a token.

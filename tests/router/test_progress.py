@@ -34,6 +34,7 @@ def page(*changes):
 
 STILL = page()
 SILENCE = Look(Sight.SILENCE)
+REFUSAL = Look(Sight.REFUSAL)
 NOTHING = Look(Sight.NOTHING)
 
 
@@ -92,7 +93,7 @@ def test_an_answer_without_the_engines_numbers_tells_nothing(status, body):
     assert read_metrics(status, body) == NOTHING
 
 
-@pytest.mark.parametrize("look", [SILENCE, NOTHING])
+@pytest.mark.parametrize("look", [SILENCE, REFUSAL, NOTHING])
 def test_a_shard_that_never_showed_numbers_is_never_held_to_them(look):
     assert looked_at(*[look] * 100).still_s == 0.0
 
@@ -103,6 +104,11 @@ def test_numbers_that_are_gone_are_not_held_against_the_shard():
 
 def test_silence_counts_where_there_were_numbers():
     assert looked_at(STILL, *[SILENCE] * 6).still_s == 6.0
+
+
+def test_a_refused_look_breaks_the_silence_and_is_not_forgotten_for_numbers():
+    assert looked_at(STILL, *[SILENCE] * 6, REFUSAL).still_s == 0.0
+    assert looked_at(STILL, REFUSAL, *[SILENCE] * 6).still_s == 6.0
 
 
 def test_silence_of_a_shard_that_answers_requests_does_not_count():
@@ -146,7 +152,8 @@ def test_no_engine_is_called_wedged_that_was_not_asked(still_s, asked, judgement
 
 STEPS = st.tuples(
     st.one_of(
-        st.sampled_from([SILENCE, NOTHING, Look(Sight.RESTING)]), st.sampled_from([STILL, page(("17.0", "18.0"))])
+        st.sampled_from([SILENCE, REFUSAL, NOTHING, Look(Sight.RESTING)]),
+        st.sampled_from([STILL, page(("17.0", "18.0"))]),
     ),
     st.floats(0.1, 3.0),  # seconds since the last look
     st.booleans(),  # whether the looker was held up
@@ -156,13 +163,18 @@ STEPS = st.tuples(
 @given(st.lists(STEPS, max_size=60))
 def test_whatever_is_seen_a_wedge_is_as_long_as_that_without_a_sign_of_work(steps):
     """Undelayed time since the last movement is the most that may ever be counted."""
-    still, unmoved_s, delays, last = Stillness(), 0.0, 0, None
+    still, unmoved_s, delays = Stillness(), 0.0, 0
+    last = before = None
     for look, elapsed_s, held_up in steps:
         delays += held_up
         still = still.after(look, at=still.at + elapsed_s, delays=delays, served_at=float("-inf"))
-        moved = look.sight in {Sight.NOTHING, Sight.RESTING} or (look.sight is Sight.NUMBERS and look != last)
-        last = None if look.sight in {Sight.NOTHING, Sight.RESTING} else look if look.sight is Sight.NUMBERS else last
-        unmoved_s = 0.0 if moved or last is None else unmoved_s + (0.0 if held_up else elapsed_s)
+        if look.sight in {Sight.NOTHING, Sight.RESTING}:
+            last = None
+        known = last is not None
+        last = look if look.sight is Sight.NUMBERS else last
+        moved = not known or look.sight is Sight.REFUSAL or (look.sight is Sight.NUMBERS and look != before)
+        before = last
+        unmoved_s = 0.0 if moved else unmoved_s + (0.0 if held_up else elapsed_s)
 
         assert still.still_s == pytest.approx(unmoved_s)
         assert judge_stillness(still, T) is not Judgement.WEDGED
