@@ -209,7 +209,7 @@ class FleetController:
             pause, members = (instance, self._paused), (instance, self._ledger.serving)
             if pause != self._announced:
                 self._announced = None  # from here on it is not known what the router holds
-                await (self._router.announce_pause() if self._paused else self._router.announce_resume())
+                await (self._router.announce_pause() if pause[1] else self._router.announce_resume())
                 self._announced = pause
             if members != self._pushed:
                 self._pushed = None
