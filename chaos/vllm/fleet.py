@@ -85,7 +85,7 @@ class VllmFleet(LocalFleet):
         env = {"GYMPROOF_SHARD_LOG": str(log)}
         if self._preload is not None:
             return self._preload.start(argv, env, output)
-        env |= {**self._env, "CUDA_VISIBLE_DEVICES": str(index % self._vllm.gpus)}
+        env |= {**self._env, "CUDA_VISIBLE_DEVICES": self._vllm.gpus[index % len(self._vllm.gpus)]}
         program = [str(self._vllm.python), "-m", "vllm.entrypoints.openai.api_server"]
         return ProcessGroup([*program, *argv], guard=guard, output=output, env=env)
 
@@ -96,7 +96,7 @@ class VllmFleet(LocalFleet):
         return [*common, *(self._gpu_arguments() if self._vllm.gpus else _CPU_ARGS)]
 
     def _gpu_arguments(self) -> list[str]:
-        neighbours = -(-self._count // self._vllm.gpus)
+        neighbours = -(-self._count // len(self._vllm.gpus))
         share = _WHOLE_SHARE / neighbours
         small: Sequence[str] = ()
         if self._model is None:

