@@ -18,7 +18,7 @@ from .provision import ToxiproxyUnavailableError
 from .runner import Result, run_case
 from .scenario import Case, ScenarioError, cases, find, shipped
 from .stage import Session
-from .summary import exit_code, table, write_junit, write_verdicts
+from .summary import exit_code, reasons, table, write_junit, write_verdicts
 from .under_test import RouterError
 
 app = typer.Typer(
@@ -113,6 +113,8 @@ def _judged(chosen: Sequence[Case], session: Session, junit: Path | None) -> int
     finally:
         if results:
             _console.print(table(results))
+            for reason in reasons(results):
+                _console.print(reason, markup=False, highlight=False, soft_wrap=True)
             if junit is not None:
                 write_junit(results, junit)
     return exit_code(results)

@@ -22,9 +22,9 @@ def exit_code(results: Sequence[Result]) -> int:
 
 
 def table(results: Sequence[Result]) -> Table:
-    """One row a case: verdict, what the clients saw, rollouts completed, time, and the first thing that is wrong."""
+    """One row a case: verdict, what the clients saw, rollouts completed, time, and the checks that did not pass."""
     rows = Table(title=f"{sum(r.status is Status.PASS for r in results)} of {len(results)} cases passed")
-    for column in ("case", "verdict", "answers", "rollouts", "s", "what is wrong"):
+    for column in ("case", "verdict", "answers", "rollouts", "s", "did not pass"):
         rows.add_column(column, justify="right" if column == "s" else "left", overflow="fold")
     for result in results:
         rows.add_row(
@@ -33,9 +33,14 @@ def table(results: Sequence[Result]) -> Table:
             Text(answers(result)),
             Text(rollouts(result)),
             f"{result.seconds:.1f}",
-            Text("\n".join(result.failures())),
+            Text("\n".join(name for name, verdict in result.verdicts.items() if verdict.status is not Status.PASS)),
         )
     return rows
+
+
+def reasons(results: Sequence[Result]) -> list[str]:
+    """One line for each reason why a case did not pass."""
+    return [f"{result.case.name}: {failure}" for result in results for failure in result.failures()]
 
 
 def answers(result: Result) -> str:
