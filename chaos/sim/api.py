@@ -2,7 +2,8 @@
 
 Measured with vLLM 0.32. A killed engine: what is in flight gets a 500, `/health` says 503 for a moment, then the
 port refuses and the process exits with 0; an idle server needs a watchdog's round to see it. SIGTERM: what is in
-flight gets a 200 with `finish_reason` "abort", unless a shutdown timeout lets it finish.
+flight gets a 200 with `finish_reason` "abort", unless a shutdown timeout lets it finish. (The real one races its own
+engine here, and as often as not answers with a 500, or not at all.)
 """
 
 import asyncio
