@@ -136,12 +136,13 @@ class Backend:
             await asyncio.sleep(0.005)
 
     def _is_probe(self, head: bytes, body: bytes) -> bool:
-        return head.startswith((b"GET /health", b"GET /v1/models")) or b'"prompt":"a","max_tokens":1' in body
+        looks = (b"GET /health", b"GET /metrics", b"GET /is_paused", b"GET /v1/models")
+        return head.startswith(looks) or b'"prompt":"a","max_tokens":1' in body
 
     def _probe_answer(self, head: bytes) -> bytes:
         if head.startswith(b"GET /health"):
             return answer(200 if self.healthy else 503, b"")
-        if not self.generates:
+        if not self.generates or not head.startswith((b"GET /v1/models", b"POST")):
             return answer(404, b'{"detail":"Not Found"}')
         return answer(200, b'{"data":[{"id":"tiny"}]}') if head.startswith(b"GET") else answer()
 
