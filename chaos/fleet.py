@@ -184,7 +184,7 @@ class SimFleet(LocalFleet):
 
     Shards of one fleet share the seed, as replicas share weights: they answer one prompt with the same tokens.
     `token_ms` is what a decoding step takes; `shutdown_timeout_s` is how long a shard lets requests finish after
-    SIGTERM, and 0, as in vLLM, cuts them.
+    SIGTERM, and 0, as in vLLM, ends them as `sigterm` says: "abort", "error" or "silence".
     """
 
     def __init__(
@@ -197,12 +197,14 @@ class SimFleet(LocalFleet):
         token_ms: float = 5.0,
         max_model_len: int = 4096,
         shutdown_timeout_s: float = 0.0,
+        sigterm: str = "abort",
         ready_within_s: float = 20.0,
     ) -> None:
         super().__init__(shards, folder=folder, ready_within_s=ready_within_s)
         self._options = (
             *("--seed", str(seed), "--model", model, "--token-ms", str(token_ms)),
-            *("--max-model-len", str(max_model_len), "--shutdown-timeout-s", str(shutdown_timeout_s), "--dev"),
+            *("--max-model-len", str(max_model_len), "--shutdown-timeout-s", str(shutdown_timeout_s)),
+            *("--sigterm", sigterm, "--dev"),
         )
 
     def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:  # noqa: ARG002 - all alike

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -48,11 +48,16 @@ class _Table(BaseModel):
 
 
 class FleetTable(_Table):
-    """The backends: how many, and how fast a simulated one generates."""
+    """The backends: how many, and for simulated ones how fast they generate and what SIGTERM does to their work."""
 
     shards: int = Field(default=3, ge=1, le=64)
-    token_ms: PositiveFloat = 5.0
     max_model_len: PositiveInt = 4096
+    token_ms: PositiveFloat = 5.0
+    sigterm: Literal["abort", "error", "silence"] = "abort"
+
+    def real(self) -> Self:
+        """The same for servers that do not let themselves be told such things."""
+        return type(self)(shards=self.shards, max_model_len=self.max_model_len)
 
 
 def _known_client(name: str) -> str:

@@ -38,6 +38,7 @@ def _simulated(setup: Setup) -> FleetMaker:
             folder=folder,
             seed=setup.seed,
             token_ms=table.token_ms,
+            sigterm=table.sigterm,
             max_model_len=table.max_model_len,
         )
 
@@ -108,7 +109,8 @@ class Session:
         raise AssertionError
 
     def fleet_table(self, table: FleetTable) -> FleetTable:
-        """A scenario's fleet, of the size that was chosen if one was."""
+        """A scenario's fleet as it can be had here, of the size that was chosen if one was."""
+        table = table if self.setup.fleet == "sim" else table.real()
         return table.model_copy(update={"shards": self.setup.shards or table.shards})
 
     async def fleet(self, table: FleetTable) -> LocalFleet:

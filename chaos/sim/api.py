@@ -2,8 +2,8 @@
 
 Measured with vLLM 0.32. A killed engine: what is in flight gets a 500, `/health` says 503 for a moment, then the
 port refuses and the process exits with 0; an idle server needs a watchdog's round to see it. SIGTERM: what is in
-flight gets a 200 with `finish_reason` "abort", unless a shutdown timeout lets it finish. (The real one races its own
-engine here, and as often as not answers with a 500, or not at all.)
+flight gets a 200 with `finish_reason` "abort", unless a shutdown timeout lets it finish. The real one races its own
+engine here, and as often as not answers with a 500, or not at all until the client leaves; `--sigterm` chooses.
 """
 
 import asyncio
@@ -45,13 +45,13 @@ _EXIT_S = 0.6  # from a closed port to the exit
 class Api:
     """Routes and life of one API server."""
 
-    def __init__(self, settings: Settings, log: ShardLog) -> None:
+    def __init__(self, settings: Settings, log: ShardLog, engine_pid: int) -> None:
         self._settings = settings
         self._log = log
         self._created = int(time.time())
         self._first_token = metrics.Histogram("vllm:time_to_first_token_seconds", "Time to first token in seconds.")
         self._whole = metrics.Histogram("vllm:e2e_request_latency_seconds", "End to end request latency in seconds.")
-        self._engine = EngineClient(notice_s=_NOTICE_S, on_death=self._engine_died)
+        self._engine = EngineClient(engine_pid, notice_s=_NOTICE_S, on_death=self._engine_died)
         self._server = Server(self._handle, keep_alive_s=settings.keep_alive_s)
         self._ended = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
@@ -223,16 +223,28 @@ class Api:
         if self._terminating:
             return
         self._terminating = True
-        if self._settings.shutdown_timeout_s == 0:
+        if self._settings.shutdown_timeout_s > 0:
+            self._ending = asyncio.get_running_loop().create_task(self._drain())
+        elif self._settings.sigterm == "abort":
             self._engine.abort_all()
             self._shut_down(_ABORT_S)
+        elif self._settings.sigterm == "error":
+            self._engine.kill(unseen=False)
         else:
-            self._ending = asyncio.get_running_loop().create_task(self._drain())
+            self._engine.kill(unseen=True)
+            self._ending = asyncio.get_running_loop().create_task(self._wait_for_clients())
 
     async def _drain(self) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._engine.idle.wait(), self._settings.shutdown_timeout_s)
         self._shut_down(_ABORT_S)
+
+    async def _wait_for_clients(self) -> None:
+        """Refuse new connections and leave when the last client has left."""
+        await asyncio.sleep(_ABORT_S)
+        self._server.stop_listening()
+        await self._server.empty.wait()
+        self._shut_down(0.0)
 
     def _shut_down(self, refuse_after_s: float) -> None:
         """Close the port in a while and exit a while later; the first closing counts."""
@@ -257,7 +269,7 @@ def main(settings: Settings) -> None:
     """Run one shard: this process is the API server, a forked child the engine."""
     engine_pid, engine = fork_engine(settings)
     try:
-        asyncio.run(Api(settings, ShardLog(settings.log)).run(engine))
+        asyncio.run(Api(settings, ShardLog(settings.log), engine_pid).run(engine))
     finally:
         os.kill(engine_pid, signal.SIGKILL)
         os.waitpid(engine_pid, 0)

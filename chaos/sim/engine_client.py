@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 import itertools
+import os
+import signal
 import socket
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -24,8 +26,10 @@ class EngineClient(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, *, notice_s: float, on_death: Callable[[bool], None]) -> None:
+    def __init__(self, pid: int, *, notice_s: float, on_death: Callable[[bool], None]) -> None:
+        self._pid = pid
         self._notice_s = notice_s
+        self._unseen = False
         self._on_death = on_death
         self._ids = itertools.count(1)
         self._outputs: dict[int, asyncio.Queue[Chunk | None]] = {}
@@ -93,6 +97,11 @@ class EngineClient(asyncio.Protocol):
         finally:
             del self._replies[number]
 
+    def kill(self, *, unseen: bool) -> None:
+        """End the engine; if that is to be unseen, whoever waits for it waits on."""
+        self._unseen = unseen
+        os.kill(self._pid, signal.SIGKILL)
+
     def abort_all(self) -> None:
         """Have everything in flight end now, with what it has."""
         self._send({"do": "abort_all"})
@@ -116,7 +125,8 @@ class EngineClient(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """The engine has ended; vLLM takes a moment to notice."""
-        asyncio.get_running_loop().call_later(self._notice_s, self._die)
+        if not self._unseen:
+            asyncio.get_running_loop().call_later(self._notice_s, self._die)
 
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:

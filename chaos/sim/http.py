@@ -89,9 +89,9 @@ class Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, handler: Handler, connections: "set[Connection]", keep_alive_s: float) -> None:
+    def __init__(self, handler: Handler, server: "Server", keep_alive_s: float) -> None:
         self._handler = handler
-        self._connections = connections
+        self._server = server
         self._keep_alive_s = keep_alive_s
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[Request] = deque()
@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
         """Uvicorn sets no timer here: a connection that never sends is never closed."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker: TCP transports only
         self.transport = transport
-        self._connections.add(self)
+        self._server.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse; what is no HTTP gets uvicorn's 400 and is closed."""
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """The peer left, or we closed: what still works for it ends."""
         self._stop_idling()
-        self._connections.discard(self)
+        self._server.remove(self)
         self._queue.clear()
         if self._task:
             self._task.cancel()
@@ -163,6 +163,11 @@ class Connection(asyncio.Protocol):
         self._queue.append(request)
         self._next()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being handled."""
+        return self._task is not None
+
     def _next(self) -> None:
         if self._queue and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._serve(self._queue.popleft()))
@@ -198,6 +203,8 @@ class Server:
         self._handler = handler
         self._keep_alive_s = keep_alive_s
         self._connections: set[Connection] = set()
+        self.empty = asyncio.Event()  # no connection is open
+        self.empty.set()
         self._listener: asyncio.Server | None = None
 
     async def listen(self, port: int) -> None:
@@ -206,11 +213,29 @@ class Server:
         self._listener = await loop.create_server(self._connection, "127.0.0.1", port, backlog=2048)
 
     def _connection(self) -> Connection:
-        return Connection(self._handler, self._connections, self._keep_alive_s)
+        return Connection(self._handler, self, self._keep_alive_s)
+
+    def add(self, connection: Connection) -> None:
+        """One more is open."""
+        self._connections.add(connection)
+        self.empty.clear()
+
+    def remove(self, connection: Connection) -> None:
+        """One has ended."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self.empty.set()
+
+    def stop_listening(self) -> None:
+        """Take no new connection, and close those that are idle."""
+        if self._listener:
+            self._listener.close()
+        for connection in list(self._connections):
+            if not connection.busy:
+                connection.transport.close()
 
     def stop(self) -> None:
         """Stop listening and reset what is open."""
-        if self._listener:
-            self._listener.close()
+        self.stop_listening()
         for connection in list(self._connections):
             connection.transport.abort()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 ENGINE_COMM = "VLLM::EngineCore"  # as vLLM names it; the kernel keeps 15 characters
 VERSION = "0.32.0"
+SIGTERM = ("abort", "error", "silence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Settings:
     block_size: int = 128  # tokens in a KV cache block
     num_blocks: int = 512
     keep_alive_s: float = 5.0
-    shutdown_timeout_s: float = 0.0  # 0: SIGTERM aborts what is in flight, as vLLM's default does
+    shutdown_timeout_s: float = 0.0  # 0: SIGTERM ends what is in flight, as vLLM's default does
+    sigterm: str = "abort"  # how: "abort", "error" or "silence"
     dev: bool = False
 
 
@@ -45,5 +47,6 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--num-blocks", type=int, help="KV cache blocks")
     parser.add_argument("--keep-alive-s", type=float, help="close a connection idle for so long")
     parser.add_argument("--shutdown-timeout-s", type=float, help="let requests finish after SIGTERM")
+    parser.add_argument("--sigterm", choices=SIGTERM, default="abort", help="what SIGTERM makes of what is in flight")
     parser.add_argument("--dev", action="store_true", help="serve /pause, /resume and /is_paused too")
     return Settings(**vars(parser.parse_args(argv)))

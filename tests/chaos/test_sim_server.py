@@ -1,6 +1,7 @@
 import asyncio
 import hashlib
 import signal
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -38,6 +39,11 @@ def chat(text="Hi", tokens=10, **fields):
 async def post(session, body, path="/v1/chat/completions"):
     async with session.post(path, json=body) as response:
         return response.status, await response.json()
+
+
+def refuses(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 async def wait_for_work(shard, count=1):
@@ -265,6 +271,36 @@ def test_sigterm_cuts_what_is_in_flight_into_a_whole_200_and_the_server_exits_wi
         assert group.exit_code() == 0
 
     with_shard(story)
+
+
+def test_sigterm_may_be_a_500(with_shard):
+    async def story(shard, session):
+        call = asyncio.create_task(post(session, chat(tokens=3000)))
+        await wait_running(session, "1.0")
+        shard.signal("server", signal.SIGTERM)
+        assert (await call)[0] == 500
+        group = shard._group
+        assert await wait_until(lambda: group.exit_code() == 0, WITHIN_S)
+
+    with_shard(story, sigterm="error")
+
+
+def test_sigterm_may_be_silence_until_the_client_leaves(with_shard):
+    async def story(shard, session):
+        call = asyncio.create_task(post(session, chat(tokens=3000)))
+        await wait_running(session, "1.0")
+        shard.signal("server", signal.SIGTERM)
+        assert await wait_until(lambda: refuses(shard.port), WITHIN_S)
+        await asyncio.wait([call], timeout=0.5)
+        assert not call.done()
+        assert shard.in_flight() == 1
+        assert shard.pid("engine") is None
+        call.cancel()
+        group = shard._group
+        assert await wait_until(lambda: group.exit_code() == 0, WITHIN_S)
+        assert shard.served()[-1].ending is Delivery.CANCELLED
+
+    with_shard(story, sigterm="silence")
 
 
 def test_sigterm_with_a_timeout_lets_what_is_in_flight_finish_and_refuses_what_comes(with_shard):
