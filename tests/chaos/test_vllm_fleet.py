@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from gymproof.chaos import stage
+from gymproof.chaos.choices import Setup
 from gymproof.chaos.guard import Guard
 from gymproof.chaos.scenario import FleetTable, ScenarioError, cases
+from gymproof.chaos.stage import Session
 from gymproof.chaos.vllm import fleet as module
 from gymproof.chaos.vllm.fleet import VllmFleet
 from gymproof.chaos.vllm.inside import PROGRAMS
@@ -93,3 +96,13 @@ def test_a_case_is_fitted_to_a_fleet_that_is_slower_and_smaller(tmp_path):
     assert case.scenario.limits.deadline_s == 2.0
     with pytest.raises(ScenarioError, match="no shard 2 in a fleet of 2"):
         case.fitted(FleetTable(shards=2), 1.0)
+
+
+def test_a_fleet_has_as_many_shards_as_were_chosen_and_a_real_one_no_simulated_ways(monkeypatch, tmp_path):
+    monkeypatch.setattr(stage, "find_vllm", lambda python: Vllm(Path(python), "0.32.0"))
+    table = FleetTable(shards=4, sigterm="silence")
+    simulated = Session(Setup(out=tmp_path, shards=2))
+    real = Session(Setup(out=tmp_path, fleet="vllm", vllm_python="/opt/python"))
+
+    assert simulated.fleet_table(table) == FleetTable(shards=2, sigterm="silence")
+    assert real.fleet_table(table) == FleetTable(shards=4)
