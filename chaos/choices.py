@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # `{backends}` becomes one argument for each URL; the rest is filled in where it stands.
-PLACEHOLDERS = ("port", "backends", "backends_csv", "backends_file", "deadline_s", "max_attempts", "folder")
+PLACEHOLDERS = (
+    *("port", "backends", "backends_csv", "backends_file"),
+    *("deadline_s", "max_attempts", "stall_after_s", "folder"),
+)
 GYM_ROUTER = (
     "gym-router serve --host 127.0.0.1 --port {port} --backends-file {backends_file} "
     "--backend-timeout-s {deadline_s} --connect-timeout-s 0.5 --max-attempts {max_attempts} "
-    "--readmit probe --probe-interval-s 0.2 --event-log {folder}/router-events.jsonl"
+    "--stall-after-s {stall_after_s} --readmit probe --probe-interval-s 0.2 --event-log {folder}/router-events.jsonl"
 )
 
 

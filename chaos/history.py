@@ -146,6 +146,8 @@ class Limits:
 
     shards: int
     deadline_s: float
+    answer_within_s: float | None = None  # earlier than the deadline, where a scenario asks for it
+    stall_after_s: float = 15.0
     max_attempts: int = 2
     grace_s: float = 1.0  # over the deadline
     cancel_within_s: float = 1.5

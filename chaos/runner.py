@@ -56,11 +56,17 @@ async def run_case(session: Session, case: Case, report: Report = lambda _phase:
     try:
         history = await _perform(session, case, folder, report)
     except Exception as error:  # noqa: BLE001 - whatever broke, the other cases go on and this one has not passed
-        verdicts = {"setup": Verdict(Status.UNKNOWN, f"{type(error).__name__}: {error}")}
+        cause = _first(error)
+        verdicts = {"setup": Verdict(Status.UNKNOWN, f"{type(cause).__name__}: {cause}")}
         return Result(case, verdicts, folder, time.monotonic() - began)
     history.write(folder / "history.jsonl")
     (folder / "scenario.toml").write_bytes(case.source.read_bytes())
     return Result(case, judge(history, case.scenario.checks), folder, time.monotonic() - began, history)
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first error of a task group's, or the error itself."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _perform(session: Session, case: Case, folder: Path, report: Report) -> History:

@@ -18,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -77,9 +78,14 @@ class LoadTable(_Table):
 
 
 class LimitsTable(_Table):
-    """What the router is told, and what is expected of it."""
+    """What the router is told (`deadline_s`, `max_attempts`, `stall_after_s`), and what is expected of it.
+
+    `answer_within_s` asks for answers earlier than the deadline that the router is told.
+    """
 
     deadline_s: PositiveFloat = 1.5
+    stall_after_s: NonNegativeFloat = 15.0
+    answer_within_s: PositiveFloat | None = None
     max_attempts: PositiveInt = 2
     grace_s: PositiveFloat = 1.0
     cancel_within_s: PositiveFloat = 1.5
@@ -92,7 +98,7 @@ class LimitsTable(_Table):
 
     def paced(self, pace: float) -> Self:
         """The same limits for a fleet that is `pace` times as slow."""
-        seconds = {name: pace * value for name, value in self if name.endswith("_s")}
+        seconds = {name: pace * value for name, value in self if name.endswith("_s") and value is not None}
         return self.model_copy(update=seconds)
 
 

@@ -168,6 +168,7 @@ async def set_stage(session: Session, case: Case, folder: Path) -> AsyncIterator
             deadline_s=scenario.limits.deadline_s,
             max_attempts=scenario.limits.max_attempts,
             folder=folder,
+            stall_after_s=scenario.limits.stall_after_s,
         )
         router = await stack.enter_async_context(RouterUnderTest(session.setup.router_cmd, wiring, session.guard))
         tap = await stack.enter_async_context(Wiretap(router.port, history.add))

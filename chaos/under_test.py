@@ -35,6 +35,7 @@ class Wiring:
     deadline_s: float
     max_attempts: int
     folder: Path
+    stall_after_s: float = 15.0
 
 
 class RouterUnderTest:
@@ -113,6 +114,7 @@ def fill(command: str, wiring: Wiring, port: int) -> list[str]:
         "backends_file": backends_file,
         "deadline_s": wiring.deadline_s,
         "max_attempts": wiring.max_attempts,
+        "stall_after_s": wiring.stall_after_s,
         "folder": wiring.folder,
     }
     return _arguments(command, wiring.backends, values)

@@ -15,7 +15,7 @@ from .values import Number, port_of, seconds_of
 STATUSES: Mapping[str, Role] = {"backend_failure_status": "retry", "no_healthy_backend_status": "give_up"}
 TIMEOUTS: Mapping[str, float | None] = {  # with the router's defaults
     "backend_timeout_s": 600.0,
-    "connect_timeout_s": 5.0,
+    "connect_timeout_s": None,  # 5, or the backend timeout if that is shorter
     "client_idle_s": 75.0,
     "rollout_timeout_s": None,
 }

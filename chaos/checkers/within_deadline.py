@@ -1,4 +1,4 @@
-"""No attempt lasts longer than the deadline that the router was given, however many shards it tries."""
+"""No attempt lasts longer than the deadline that the router was given, or than the scenario allows, if that is less."""
 
 from ..history import History
 from .base import Verdict, unless
@@ -6,8 +6,9 @@ from .evidence import show
 
 
 def check(history: History) -> Verdict:
-    """Fail on attempts that took longer than `deadline_s + grace_s`, or that never ended."""
-    limit = history.limits.deadline_s + history.limits.grace_s
+    """Fail on attempts that never ended, or took longer than `answer_within_s` (else the deadline) and the grace."""
+    limits = history.limits
+    limit = (limits.answer_within_s or limits.deadline_s) + limits.grace_s
     offences = [
         show(attempt)
         for attempt in history.attempts

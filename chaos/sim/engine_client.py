@@ -138,7 +138,8 @@ class EngineClient(asyncio.Protocol):
                     if outputs := self._outputs.get(request):
                         outputs.put_nowait((tokens, finish))
             case "reply":
-                if reply := self._replies.get(event["id"]):
+                reply = self._replies.get(event["id"])
+                if reply is not None and not reply.done():  # whoever asked may just have left
                     reply.set_result(event["paused"])
 
     def _die(self) -> None:

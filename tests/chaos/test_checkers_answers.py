@@ -138,6 +138,13 @@ def test_an_attempt_ends_within_the_deadline_and_the_grace(took, verdict):
     assert within_deadline.check(run).status is verdict
 
 
+@pytest.mark.parametrize(("took", "verdict"), [(2.9, PASS), (3.1, FAIL)])
+def test_a_scenario_may_ask_for_answers_long_before_the_deadline(took, verdict):
+    run = history(attempt(took=took), deadline_s=60.0, answer_within_s=2.0, grace_s=1.0)
+
+    assert within_deadline.check(run).status is verdict
+
+
 @pytest.mark.parametrize(("tries", "verdict"), [(1, PASS), (3, PASS), (4, FAIL)])
 def test_a_call_takes_no_more_attempts_than_gym_makes_of_500s(tries, verdict):
     run = history(*(attempt(at=n, status=500) for n in range(tries)), call(outcome=Outcome.RAISED))
