@@ -40,7 +40,7 @@ def make_fleet(kind: str, folder) -> LocalFleet:
     try:
         return VllmFleet(1, folder=folder, vllm=find_vllm())
     except VllmUnavailableError as error:
-        pytest.skip(str(error))
+        pytest.skip(str(error).partition("\n")[0])
 
 
 @pytest.fixture(scope="module", params=["sim", pytest.param("vllm", marks=pytest.mark.vllm)])
