@@ -42,7 +42,6 @@ class Ledger:
         if asked < record.since:
             return
         if alive:
-            record.silent = 0
             record.observe(Event.ANSWERS, asked)
         else:
             record.unanswered(asked, asked, busy=False)

@@ -259,3 +259,12 @@ class Ledger(RuleBasedStateMachine):
 
 Ledger.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestLedger = Ledger.TestCase
+
+
+def test_probes_that_drop_now_and_then_add_up_to_nothing():
+    record = Record(Rules(eject_after=3))
+    for day in range(10):
+        record.unanswered(started=day, now=day + 0.1, busy=False)
+        record.observe(Event.ANSWERS, now=day + 0.2)
+
+    assert record.state is State.HEALTHY
