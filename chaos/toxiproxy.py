@@ -64,9 +64,10 @@ class _Admin:
 class ToxicProxy:
     """One proxy in front of one port. Without toxics it passes everything on."""
 
-    def __init__(self, admin: _Admin, name: str, port: int) -> None:
+    def __init__(self, admin: _Admin, name: str, port: int, upstream_port: int) -> None:
         self._admin = admin
         self._path = f"/proxies/{name}"
+        self._settings = {"name": name, "listen": f"127.0.0.1:{port}", "upstream": f"127.0.0.1:{upstream_port}"}
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
 
@@ -81,9 +82,22 @@ class ToxicProxy:
 
     async def clear(self) -> None:
         """Remove every toxic and listen, if it was disabled. Connections whose bytes were withheld are closed."""
-        for name in await self.toxics():
-            await self._admin.call("delete", f"{self._path}/toxics/{name}")
-        await self.enable()
+        try:
+            for name in await self.toxics():
+                await self._admin.call("delete", f"{self._path}/toxics/{name}")
+            await self.enable()
+        except ToxiproxyError:
+            # A toxic that was slicing for a client that left may never be removed (2.12.0, about one time in forty).
+            await self.remove()
+            await self.create()
+
+    async def create(self) -> None:
+        """Have it listen, without toxics."""
+        await self._admin.call("post", "/proxies", {**self._settings, "enabled": True})
+
+    async def remove(self) -> None:
+        """Close its connections and its port for good."""
+        await self._admin.call("delete", self._path)
 
     async def disable(self) -> None:
         """Close its connections and its port: connecting is refused."""
@@ -126,13 +140,12 @@ class ToxiproxyServer:
         # Names are unique on a server that several runs share, and safe in a URL.
         unique = f"gymproof-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}-{os.getpid()}-{next(_names)}"
         with PortLease() as lease:
-            upstream = f"127.0.0.1:{upstream_port}"
-            proxy = {"name": unique, "upstream": upstream, "listen": f"127.0.0.1:{lease.port}", "enabled": True}
-            await self._admin.call("post", "/proxies", proxy)
+            proxy = ToxicProxy(self._admin, unique, lease.port, upstream_port)
+            await proxy.create()
             try:
-                yield ToxicProxy(self._admin, unique, lease.port)
+                yield proxy
             finally:
-                await self._admin.call("delete", f"/proxies/{unique}")
+                await proxy.remove()
 
     async def version(self) -> str:
         """The server's version, like "2.12.0"."""

@@ -19,7 +19,7 @@ from gymproof.chaos.faults.stall import Stall
 from gymproof.chaos.fleet import SimFleet
 from gymproof.chaos.ports import PortLease
 from gymproof.chaos.provision import ToxiproxyUnavailableError
-from gymproof.chaos.toxiproxy import ToxiproxyError, ToxiproxyServer
+from gymproof.chaos.toxiproxy import ToxicProxy, ToxiproxyError, ToxiproxyServer
 from gymproof.chaos.waiting import wait_until
 from gymproof.chaos.witness import Witness
 
@@ -236,3 +236,21 @@ def test_a_url_where_nothing_answers_is_an_error_that_says_how_to_get_the_server
         pytest.raises(ToxiproxyUnavailableError, match=r"(?s)No Toxiproxy server.*TOXIPROXY_URL"),
     ):
         asyncio.run(story(lease.port))
+
+
+def test_a_toxic_that_the_server_does_not_let_go_of_goes_with_its_proxy():
+    asked = []
+
+    class Admin:
+        async def call(self, verb, path, json=None):
+            asked.append((verb, path, json))
+            if verb == "get":
+                return [{"name": "slicer-downstream"}]
+            if path.endswith("/toxics/slicer-downstream"):
+                raise ToxiproxyError("timed out")
+            return None
+
+    asyncio.run(ToxicProxy(Admin(), "p", 8001, 9001).clear())
+
+    proxy = {"name": "p", "listen": "127.0.0.1:8001", "upstream": "127.0.0.1:9001", "enabled": True}
+    assert asked[2:] == [("delete", "/proxies/p", None), ("post", "/proxies", proxy)]
