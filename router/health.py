@@ -134,8 +134,8 @@ class Record:
         before = self.state
         if event in CONTROL:
             self.withheld = event is Event.WITHHELD
-        if event is Event.ANSWERS:
-            self.silent = 0  # dropped probes count in a row only
+        if event is Event.ANSWERS and self.state is State.HEALTHY:
+            self.silent = 0  # dropped probes count in a row only; a SUSPECT has to generate, not only to answer
         self.state = self._after(event)
         if self.state is State.SUSPECT and (event is Event.UNTESTABLE or not self.rules.monitored):
             self.trial = True

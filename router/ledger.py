@@ -42,6 +42,7 @@ class Ledger:
         if asked < record.since:
             return
         if alive:
+            record.silent = 0
             record.observe(Event.ANSWERS, asked)
         else:
             record.unanswered(asked, asked, busy=False)
