@@ -87,6 +87,18 @@ def test_a_foreign_module_is_known_to_one_file(part: str, module: str, allowed: 
     assert users <= allowed
 
 
+def test_nothing_imports_the_ray_actor():
+    """The router works without Ray."""
+    users = [
+        str(path)
+        for part in PARTS
+        for path in sources(part)
+        if path.name != "actor.py" and any(name.startswith("gymproof.router.actor") for name in imports(path))
+    ]
+
+    assert users == []
+
+
 def test_upstream_connections_are_opened_in_one_file():
     openers = {
         str(path.relative_to(ROOT))
