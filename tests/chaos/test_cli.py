@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from gymproof.chaos.checkers import CHECKERS
+from gymproof.chaos.faults import FAULTS
 from gymproof.chaos.history import History
 from gymproof.chaos.scenario import shipped
 
@@ -134,7 +135,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path):
     assert "stop_engine-one" in rest, "what was judged before is shown"
 
 
-def test_the_readme_names_every_check(request: pytest.FixtureRequest):
+def test_the_readme_names_every_check_and_every_fault(request: pytest.FixtureRequest):
     readme = (request.config.rootpath / "README.md").read_text()
 
-    assert [name for name in CHECKERS if f"`{name}`" not in readme] == []
+    assert [name for name in (*CHECKERS, *FAULTS) if f"`{name}`" not in readme] == []
