@@ -1,14 +1,21 @@
-"""Membership from a file: one backend URL a line, `#` starts a comment. The file is the whole set, each time."""
+"""Membership from a file, which is the whole set, each time: one backend URL a line, `#` starts a comment.
+
+A file that ends in .yaml is read as the endpoints of llm-d's file discovery.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from yaml import YAMLError
+
 from .config import ConfigError
 from .events import LOG
-from .urls import BadBackendUrlError, Endpoint, parse_backend
+from .unique_yaml import load_yaml
+from .urls import BadBackendUrlError, Endpoint, authority, parse_backend
 
 POLL_S = 1.0
+ROLE_LABEL = "llm-d.ai/role"
 
 
 def parse_lines(text: str, name: str) -> list[Endpoint]:
@@ -26,13 +33,27 @@ def parse_lines(text: str, name: str) -> list[Endpoint]:
     return list(endpoints.values())
 
 
+def parse_endpoints(text: str, name: str) -> list[Endpoint]:
+    """The endpoints of llm-d's file discovery, each once. Raises ConfigError with the file's name."""
+    try:
+        document = load_yaml(text)
+        entries = document["endpoints"] or []
+        addresses = [(entry["address"], int(entry["port"]), entry.get("labels") or {}) for entry in entries]
+    except (YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{name}: is no llm-d endpoints file: {error!r}", "backends_file") from None
+    if any(labels.get(ROLE_LABEL) == "prefill" for _, _, labels in addresses):
+        raise ConfigError(f"{name}: has prefill endpoints; serve --topology takes these", "backends_file")
+    return parse_lines("\n".join(f"http://{authority(host, port)}" for host, port, _ in addresses), name)
+
+
 def read_backends(path: Path) -> list[Endpoint]:
     """The endpoints in a file. Raises ConfigError, also for one that names none."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}", "backends_file") from None
-    endpoints = parse_lines(text, str(path))
+    parse = parse_endpoints if path.suffix in {".yaml", ".yml"} else parse_lines
+    endpoints = parse(text, str(path))
     if not endpoints:
         raise ConfigError(f"{path}: names no backend; one URL a line would be right", "backends_file")
     return endpoints

@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
+import os
 import signal
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -12,11 +14,18 @@ from .config import ConfigError, RouterConfig, make_config, read_file
 from .core import BindError, Router, bind_both
 from .events import LOG, configure_logging
 from .impl import new_event_loop
+from .nodelist import NodeListError, read_nodelist
+from .topology import Placed, TopologyError, place, read_topology
+from .topology_formats import FORMATS, render
 from .urls import authority
 
 BAD_INPUT = 2
 SIGNALLED = 128  # and the signal's number, as a shell has it
 GC_THRESHOLD = 50_000
+MEMBERS = {"backends", "backends_file", "prefill_backends"}
+NO_SETTINGS = {"config", "topology", "nodelist", "replica"}
+NODELIST = 'Its nodes, as in "$SLURM_JOB_NODELIST". [nodes in the file]'
+REPLICA = "Only this replica, from 0. [all]"
 
 app = typer.Typer(help="One stable URL in front of a vLLM fleet.", no_args_is_help=True, add_completion=False)
 
@@ -31,6 +40,9 @@ def serve(
     *,
     backend: Annotated[list[str] | None, typer.Option(help="Backend URL, with or without /v1. Repeatable.")] = None,
     backends_file: Annotated[Path | None, typer.Option(help="One URL a line; re-read when it changes.")] = None,
+    topology: Annotated[Path | None, typer.Option(help="Deployment whose engines are the backends.")] = None,
+    nodelist: Annotated[str | None, typer.Option(help=NODELIST)] = None,
+    replica: Annotated[int | None, typer.Option(help=REPLICA)] = None,
     host: Annotated[str | None, typer.Option(help="Address for Gym's traffic. [127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Port for Gym's traffic; 0 takes a free one. [8000]")] = None,
     admin_host: Annotated[str | None, typer.Option(help="Address of the admin port. [127.0.0.1]")] = None,
@@ -64,24 +76,83 @@ def serve(
     Options win over the file. Exit code 0 after a clean stop, 2 for bad input or a taken port; a second signal drops
     what is still in flight, and the exit code is 128 and its number.
     """
-    run({key: value for key, value in locals().items() if value is not None and key != "config"}, config)
+    given = {key: value for key, value in locals().items() if value is not None and key not in NO_SETTINGS}
+    run(given, config, lambda named: from_topology(topology, nodelist, replica, named))
 
 
-def run(given: dict[str, Any], config: Path | None) -> None:
-    """Start from options and an optional file; ends with the process's exit code."""
+@app.command(name="topology")
+def show_topology(
+    file: Annotated[Path, typer.Argument(help="TOML file that describes a deployment.")],
+    *,
+    nodelist: Annotated[str | None, typer.Option(help=NODELIST)] = None,
+    replica: Annotated[int | None, typer.Option(help=REPLICA)] = None,
+    format: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "urls",  # noqa: A002
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write there, in one step. [stdout]")] = None,
+) -> None:
+    """Show what follows from a deployment: URLs of engines, routers and admin ports. Exit code 2 for bad input."""
+    try:
+        text = render(placed(file, nodelist, replica), format)
+        if output is not None:
+            replace_file(output, text)
+    except (TopologyError, OSError) as error:
+        refuse(error)
+    if output is None:
+        typer.echo(text, nl=False)
+
+
+def from_topology(
+    file: Path | None, nodelist: str | None, replica: int | None, named: Collection[str]
+) -> dict[str, Any]:
+    """The settings that a deployment gives; none without one. Raises ConfigError, also if `named` ones contradict."""
+    if file is None:
+        if nodelist is not None or replica is not None:
+            raise ConfigError("--nodelist and --replica need --topology FILE beside them")
+        return {}
+    if others := MEMBERS & set(named):
+        raise ConfigError(f"{min(others)} names backends, and so does --topology; one of them would be right")
+    try:
+        return placed(file, nodelist, replica).router_settings()
+    except TopologyError as error:
+        raise ConfigError(str(error) if str(file) in str(error) else f"{file}: {error}") from None
+
+
+def placed(file: Path, nodelist: str | None, replica: int | None) -> Placed:
+    """A file's deployment on its nodes. Raises TopologyError."""
+    deployment = read_topology(file)
+    try:
+        return place(deployment, () if nodelist is None else read_nodelist(nodelist), replica)
+    except (NodeListError, TopologyError) as error:
+        raise TopologyError(f"{file}: {error}") from None
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write so that a reader, who may be watching, sees the old text or the new. Raises OSError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, "utf-8")
+    beside.replace(path)
+
+
+def refuse(why: object) -> NoReturn:
+    """End with the exit code of bad input."""
+    typer.echo(f"gym-router: {why}", err=True)
+    raise typer.Exit(BAD_INPUT)
+
+
+def run(given: dict[str, Any], config: Path | None, deployed: Callable[[Collection[str]], dict[str, Any]]) -> None:
+    """Start from options, else an optional file, else what a deployment gives; ends with the process's exit code."""
     if "backend" in given:
         given["backends"] = tuple(given.pop("backend"))
     in_file: dict[str, Any] = {}
     try:
         in_file = {} if config is None else read_file(config)
+        given = {key: value for key, value in deployed(in_file | given).items() if key not in in_file} | given
         settings = effective_config(given, in_file, str(config))
         configure_logging(settings.log_format)
         router = Router(settings)
         sockets = bind_both(settings)
     except (ConfigError, BindError) as error:
         where = f"{origin(error.key, given, in_file, str(config))}: " if error.key else ""
-        typer.echo(f"gym-router: {where}{error}", err=True)
-        raise typer.Exit(BAD_INPUT) from None
+        refuse(f"{where}{error}")
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         code = runner.run(run_until_signal(router, *sockets))
     raise typer.Exit(code)

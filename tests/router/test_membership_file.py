@@ -1,0 +1,68 @@
+"""A backends file that changes under load: members come and go without a restart and without a lost request."""
+
+import asyncio
+
+import pytest
+
+from gymproof.router.backends_file import POLL_S
+from gymproof.router.config import make_config
+from gymproof.router.core import Router, bind
+
+CHANGES = 4
+CLIENTS = 8
+
+
+@pytest.mark.parametrize("suffix", ["txt", "yaml"])
+def test_members_come_and_go_by_file_and_every_request_is_answered(kit, tmp_path, suffix):
+    path = tmp_path / f"fleet.{suffix}"
+    statuses = []
+
+    def write(backends):
+        if suffix == "txt":
+            text = "".join(f"{backend.url}\n" for backend in backends)
+        else:
+            entries = "".join(f"- {{name: b{b.port}, address: 127.0.0.1, port: '{b.port}'}}\n" for b in backends)
+            text = f"endpoints:\n{entries}"
+        beside = tmp_path / "new"
+        beside.write_text(text)
+        beside.replace(path)
+
+    async def slow(exchange):
+        await asyncio.sleep(0.05)
+        exchange.send(kit.answer())
+
+    async def load(stage, done):
+        client = await stage.client()
+        while not done.is_set():
+            statuses.append((await client.ask()).status)
+        await client.close()
+
+    async def story():
+        pool = [kit.Backend(slow) for _ in range(3)]
+        for backend in pool:
+            await backend.start()
+        write(pool[:2])
+        stage = kit.Stage(backend_urls=[], backends_file=path)
+        async with stage:
+            done = asyncio.Event()
+            clients = [asyncio.create_task(load(stage, done)) for _ in range(CLIENTS)]
+            for change in range(CHANGES):
+                joining, leaving = pool[(change + 2) % 3], pool[change % 3]
+                before = len(joining.exchanges)
+                write([pool[(change + 1) % 3], joining])
+                await stage.until(
+                    lambda j=joining, n=before: len(j.exchanges) > n + CLIENTS, f"the joining shard serves, {change}"
+                )
+                await stage.until(
+                    lambda url=leaving.url: url not in [shard.url for shard in stage.router.shards()], "it has left"
+                )
+            done.set()
+            await asyncio.gather(*clients)
+        for backend in pool:
+            await backend.stop()
+        assert [backend.abandoned for backend in pool] == [0, 0, 0]
+
+    asyncio.run(asyncio.wait_for(story(), 60 * POLL_S))
+
+    assert len(statuses) > CLIENTS * CHANGES
+    assert set(statuses) == {200}
