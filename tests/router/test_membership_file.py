@@ -5,8 +5,6 @@ import asyncio
 import pytest
 
 from gymproof.router.backends_file import POLL_S
-from gymproof.router.config import make_config
-from gymproof.router.core import Router, bind
 
 CHANGES = 4
 CLIENTS = 8
@@ -42,7 +40,7 @@ def test_members_come_and_go_by_file_and_every_request_is_answered(kit, tmp_path
         for backend in pool:
             await backend.start()
         write(pool[:2])
-        stage = kit.Stage(backend_urls=[], backends_file=path)
+        stage = kit.Stage(backends_file=path)
         async with stage:
             done = asyncio.Event()
             clients = [asyncio.create_task(load(stage, done)) for _ in range(CLIENTS)]
