@@ -6,6 +6,7 @@ A file that ends in .yaml is read as the endpoints of llm-d's file discovery.
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from yaml import YAMLError
 
@@ -16,6 +17,7 @@ from .urls import BadBackendUrlError, Endpoint, authority, parse_backend
 
 POLL_S = 1.0
 ROLE_LABEL = "llm-d.ai/role"
+Stamp: TypeAlias = tuple[int, int, int]  # when, how large, which file
 
 
 def parse_lines(text: str, name: str) -> list[Endpoint]:
@@ -60,11 +62,12 @@ def read_backends(path: Path) -> list[Endpoint]:
 
 
 async def watch(path: Path, apply: Callable[[Sequence[Endpoint]], None], poll_s: float = POLL_S) -> None:
-    """Call `apply` with the full set whenever the file has changed and then stayed as it is for one poll.
+    """Call `apply` with the full set at first, and whenever the file has changed and then stayed for one poll.
 
     A file that cannot be read, names none or is gone changes nothing: the last good set stays. Runs until cancelled.
     """
-    applied = seen = _stamp(path)
+    seen = _stamp(path)
+    applied: Stamp | None = (0, 0, 0)  # none yet: the file may have changed since it was read for the start
     while True:
         await asyncio.sleep(poll_s)
         before, seen = seen, _stamp(path)
@@ -80,7 +83,7 @@ async def watch(path: Path, apply: Callable[[Sequence[Endpoint]], None], poll_s:
             LOG.error("backends file is not applied: %s", error)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> Stamp | None:
     try:
         status = path.stat()
     except OSError:

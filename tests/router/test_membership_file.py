@@ -40,7 +40,7 @@ def test_members_come_and_go_by_file_and_every_request_is_answered(kit, tmp_path
         for backend in pool:
             await backend.start()
         write(pool[:2])
-        stage = kit.Stage(backends_file=path)
+        stage = kit.Stage(backends_file=path, probe_interval_s=0.1)
         async with stage:
             done = asyncio.Event()
             clients = [asyncio.create_task(load(stage, done)) for _ in range(CLIENTS)]
@@ -52,7 +52,8 @@ def test_members_come_and_go_by_file_and_every_request_is_answered(kit, tmp_path
                     lambda j=joining, n=before: len(j.exchanges) > n + CLIENTS, f"the joining shard serves, {change}"
                 )
                 await stage.until(
-                    lambda url=leaving.url: url not in [shard.url for shard in stage.router.shards()], "it has left"
+                    lambda url=leaving.url: url not in [shard.url for shard in stage.router.fleet.members],
+                    "it has left",
                 )
             done.set()
             await asyncio.gather(*clients)
