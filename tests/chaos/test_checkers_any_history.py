@@ -1,6 +1,6 @@
 """Whatever a run recorded, the checkers give a verdict on it."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gymproof.chaos.checkers import CHECKERS, judge
@@ -37,7 +37,6 @@ records = st.one_of(
 )
 
 
-@settings(deadline=None)  # a busy machine is no flaw of a checker
 @given(recorded=st.lists(records, max_size=12))
 def test_no_history_crashes_a_checker(recorded):
     verdicts = judge(history(*recorded))
@@ -46,7 +45,6 @@ def test_no_history_crashes_a_checker(recorded):
     assert [verdict.why for verdict in verdicts.values() if "crashed" in verdict.why] == []
 
 
-@settings(deadline=None)
 @given(recorded=st.lists(records, max_size=12))
 def test_every_failure_has_evidence(recorded):
     verdicts = judge(history(*recorded))
@@ -54,7 +52,6 @@ def test_every_failure_has_evidence(recorded):
     assert all(verdict.evidence for verdict in verdicts.values() if verdict.status is Status.FAIL)
 
 
-@settings(deadline=None)
 @given(recorded=st.lists(records, max_size=12))
 def test_a_history_that_was_written_and_read_is_judged_alike(recorded, tmp_path_factory):
     run = history(*recorded)

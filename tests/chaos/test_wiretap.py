@@ -307,7 +307,7 @@ def test_three_hundred_clients_at_once_each_get_their_answer(raw_server):
     assert {attempt.ending for attempt in attempts} == {Ending.COMPLETE}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sent=st.lists(st.binary(min_size=1, max_size=40), max_size=6), back=st.lists(st.binary(min_size=1, max_size=40)))
 def test_any_bytes_pass_unchanged_whatever_the_record_makes_of_them(raw_server, sent, back):
     async def main():

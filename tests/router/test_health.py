@@ -257,7 +257,7 @@ class Ledger(RuleBasedStateMachine):
             assert not self.record.trial or self.record.state is State.SUSPECT
 
 
-Ledger.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Ledger.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestLedger = Ledger.TestCase
 
 

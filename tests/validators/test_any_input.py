@@ -43,7 +43,7 @@ OVERRIDES = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(config=CONFIGS, overrides=st.lists(OVERRIDES, max_size=3))
 def test_any_configuration_gets_findings_or_the_one_error(config, overrides):
     with suppress(UnsafeForGymError):
