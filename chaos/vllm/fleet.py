@@ -79,7 +79,7 @@ class VllmFleet(LocalFleet):
             self._preload = stack.enter_context(preload)
             await preload.ready(_PRELOADED_WITHIN_S)
 
-    def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:
+    async def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:
         """Start one server."""
         argv = [*self._arguments(), "--port", str(port), *self._args]
         env = {"GYMPROOF_SHARD_LOG": str(log)}
