@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,6 @@ def kill_group(group: int | None) -> None:
             os.killpg(group, signal.SIGKILL)
 
 
-@ray.remote(num_cpus=1)
 class ShardActor:
     """One shard of a fleet: the processes of its present life."""
 
@@ -105,7 +104,7 @@ class Nodes:
     def _add(self) -> Node:
         ray_node = self._cluster.add_node(num_cpus=1)
         there = NodeAffinitySchedulingStrategy(node_id=ray_node.node_id, soft=False)
-        return Node(ray_node, ShardActor.options(scheduling_strategy=there).remote())
+        return Node(ray_node, ray.remote(num_cpus=1, scheduling_strategy=there)(ShardActor).remote())
 
 
 def main() -> None:
@@ -114,7 +113,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # not for Ray's processes
         nodes = Nodes()
         _say(lines, {"address": nodes.address})
-        commands = {"start": nodes.start, "kill": nodes.kill}
+        commands: dict[str, Callable[..., dict[str, Any]]] = {"start": nodes.start, "kill": nodes.kill}
         try:
             for line in lines:
                 command = json.loads(line)

@@ -68,6 +68,7 @@ class RayCluster:
         argv = [sys.executable, "-m", "gymproof.chaos.ray_cluster"]
         with theirs:
             self._group = ProcessGroup(argv, guard=self._guard, output=self._output, env=env, stdin=theirs.fileno())
+        self.pid = self._group.pid
         return self
 
     def __exit__(
