@@ -100,19 +100,24 @@ class RayCluster:
 
     async def _exchange(self, command: dict[str, Any]) -> dict[str, Any]:
         async with self._turn:
-            await asyncio.get_running_loop().sock_sendall(self._socket, json.dumps(command).encode() + b"\n")
+            with suppress(ConnectionError):  # the answer, which is none, says so
+                await asyncio.get_running_loop().sock_sendall(self._socket, json.dumps(command).encode() + b"\n")
             return await self._answer(_DONE_WITHIN_S)
+
+    async def _received(self) -> bytes:
+        if data := await asyncio.get_running_loop().sock_recv(self._socket, 1 << 16):
+            return data
+        raise ConnectionError
 
     async def _answer(self, within_s: float) -> dict[str, Any]:
         try:
             async with asyncio.timeout(within_s):
                 while b"\n" not in self._buffer:
-                    data = await asyncio.get_running_loop().sock_recv(self._socket, 1 << 16)
-                    if not data:
-                        raise RayClusterError(f"the Ray cluster's program has ended:\n{self._group.tail()}")
-                    self._buffer += data
+                    self._buffer += await self._received()
         except TimeoutError:
             raise RayClusterError(f"the Ray cluster does not answer in {within_s:g} s:\n{self._group.tail()}") from None
+        except ConnectionError:
+            raise RayClusterError(f"the Ray cluster's program has ended:\n{self._group.tail()}") from None
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
