@@ -2,7 +2,7 @@
 
 Its stdin is a socket. One JSON object a line, each answered by one: {"error": why}, or what is said here.
 
-    (its start)                                             {"address": "127.0.0.1:1234"}
+    {"do": "address"}                                       {"address": "127.0.0.1:1234"}
     {"do": "start", "node": 1, "argv": [...], "output": f}  {"pid": 4242}   a process group, on that node
     {"do": "kill", "node": 1}                               {}              the node is lost, with all that is there
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import psutil
 import ray
@@ -73,9 +73,12 @@ class Nodes:
 
     def __init__(self) -> None:
         self._cluster = Cluster(initialize_head=True, head_node_args=_HEAD)
-        self.address: str = self._cluster.address
-        ray.init(address=self.address, log_to_driver=False)
+        ray.init(address=self._cluster.address, log_to_driver=False)
         self._nodes: dict[int, Node] = {}
+
+    def address(self) -> dict[str, Any]:
+        """Where a driver finds the cluster."""
+        return {"address": self._cluster.address}
 
     def start(self, node: int, argv: Sequence[str], output: str) -> dict[str, Any]:
         """Start a process group on a node, and the node if there is none."""
@@ -112,23 +115,26 @@ def main() -> None:
     with socket.socket(fileno=os.dup(0)) as harness, harness.makefile("rw", encoding="utf-8") as lines:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # not for Ray's processes
         nodes = Nodes()
-        _say(lines, {"address": nodes.address})
-        commands: dict[str, Callable[..., dict[str, Any]]] = {"start": nodes.start, "kill": nodes.kill}
         try:
-            for line in lines:
-                command = json.loads(line)
-                try:
-                    answer = commands[command.pop("do")](**command)
-                except Exception as error:  # noqa: BLE001 - whatever Ray has against it, the harness is to know
-                    answer = {"error": f"{type(error).__name__}: {error}"}
-                _say(lines, answer)
+            obey(nodes, lines)
         finally:
             nodes.kill_groups()
-        os._exit(0)  # Ray's own farewell takes seconds
+    os._exit(0)  # Ray's own farewell takes seconds
 
 
-def _say(lines: Any, answer: dict[str, Any]) -> None:
-    with suppress(BrokenPipeError):  # the harness has left, as the next line, or its absence, will say
+def obey(nodes: Nodes, lines: TextIO) -> None:
+    """Do as each line says, and answer it."""
+    commands: dict[str, Callable[..., dict[str, Any]]] = {
+        "address": nodes.address,
+        "start": nodes.start,
+        "kill": nodes.kill,
+    }
+    for line in lines:
+        command = json.loads(line)
+        try:
+            answer = commands[command.pop("do")](**command)
+        except Exception as error:  # noqa: BLE001 - whatever Ray has against it, the harness is to know
+            answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=lines, flush=True)
 
 

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -21,10 +22,9 @@ from .fleet import SimFleet
 from .guard import Guard
 from .processes import Group, ProcessGroup, in_group, size
 
-_STARTED_WITHIN_S = 120.0  # the first start on a machine reads a lot
-_DONE_WITHIN_S = 60.0
+_ANSWERS_WITHIN_S = 120.0  # the first start on a machine reads a lot
 _ENDED_WITHIN_S = 5.0
-_ENDED = 1  # an exit code that only the actor, whose child it is, could tell
+_EXIT_CODE = 1  # whatever it was: only the actor, whose child it is, could tell
 _ENV = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # under `uv run` each worker would be started by `uv run` too
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -58,12 +58,12 @@ class RayCluster:
     def __init__(self, output: Path, guard: Guard) -> None:
         self._output = output
         self._guard = guard
-        self._buffer = b""
-        self._turn = asyncio.Lock()
+        self._turn = threading.Lock()
 
     def __enter__(self) -> Self:
         self._socket, theirs = socket.socketpair()
-        self._socket.setblocking(False)
+        self._socket.settimeout(_ANSWERS_WITHIN_S)
+        self._lines = self._socket.makefile("rw", encoding="utf-8")
         env = {**os.environ, **_ENV, "RAY_TMPDIR": self._guard.folder("gymproof-ray-")}
         argv = [sys.executable, "-m", "gymproof.chaos.ray_cluster"]
         with theirs:
@@ -74,14 +74,16 @@ class RayCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.close()
+        self._socket.shutdown(socket.SHUT_RDWR)  # which also ends a question whose answer nobody awaits any more
+        with self._turn, suppress(OSError), self._socket:
+            self._lines.close()
         with suppress(subprocess.TimeoutExpired):
             self._group.reap(_ENDED_WITHIN_S)
         self._group.close()
 
     async def ready(self) -> None:
         """Wait for its head node. Raises RayClusterError."""
-        self.address = (await self._answer(_STARTED_WITHIN_S))["address"]
+        self.address = (await self._ask(do="address"))["address"]
 
     async def start(self, node: int, argv: Sequence[str], output: Path) -> int:
         """Start a shard on a node, and the node if there is none; its process group. Raises RayClusterError.
@@ -95,31 +97,16 @@ class RayCluster:
         await self._ask(do="kill", node=node)
 
     async def _ask(self, **command: Any) -> dict[str, Any]:
-        # Whoever asks may be cancelled; the answer has to be taken all the same, or the next would get it.
-        return await asyncio.shield(asyncio.ensure_future(self._exchange(command)))
+        # On a thread, which takes the answer even if whoever asks is cancelled: the next one would get it else.
+        return await asyncio.to_thread(self._exchange, json.dumps(command))
 
-    async def _exchange(self, command: dict[str, Any]) -> dict[str, Any]:
-        async with self._turn:
-            with suppress(ConnectionError):  # the answer, which is none, says so
-                await asyncio.get_running_loop().sock_sendall(self._socket, json.dumps(command).encode() + b"\n")
-            return await self._answer(_DONE_WITHIN_S)
-
-    async def _received(self) -> bytes:
-        if data := await asyncio.get_running_loop().sock_recv(self._socket, 1 << 16):
-            return data
-        raise ConnectionError
-
-    async def _answer(self, within_s: float) -> dict[str, Any]:
-        try:
-            async with asyncio.timeout(within_s):
-                while b"\n" not in self._buffer:
-                    self._buffer += await self._received()
-        except TimeoutError:
-            raise RayClusterError(f"the Ray cluster does not answer in {within_s:g} s:\n{self._group.tail()}") from None
-        except ConnectionError:
-            raise RayClusterError(f"the Ray cluster's program has ended:\n{self._group.tail()}") from None
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
+    def _exchange(self, command: str) -> dict[str, Any]:
+        with self._turn:
+            try:
+                print(command, file=self._lines, flush=True)
+                answer: dict[str, Any] = json.loads(self._lines.readline())
+            except (OSError, ValueError) as error:  # it has ended, or does not answer and is never asked again
+                raise RayClusterError(f"the Ray cluster is gone: {error}\n{self._group.tail()}") from None
         if "error" in answer:
             raise RayClusterError(answer["error"])
         return answer
@@ -136,8 +123,8 @@ class ShardOnNode(Group):
         self._node = node
 
     def exit_code(self) -> int | None:
-        """Something once the leader has ended: how it did only its actor could tell."""
-        return None if in_group(self.pid, self.pid) else _ENDED
+        """None while the leader lives; how it ended is not known."""
+        return None if in_group(self.pid, self.pid) else _EXIT_CODE
 
     def reap(self, within_s: float) -> None:
         """Wait for the leader, which was killed. Raises TimeoutError."""

@@ -5,7 +5,6 @@ may be forked, each is started as its users do.
 """
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -70,8 +69,7 @@ class VllmFleet(LocalFleet):
 
     async def prepare(self, stack: ExitStack, guard: Guard) -> None:
         """Have a model, and on a CPU vLLM imported."""
-        # vLLM leaves its sockets behind, and a socket's path must be short.
-        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="gymproof-vllm-"))
+        sockets = guard.folder("gymproof-vllm-")  # which vLLM leaves behind
         self._env = environment(self._vllm, sockets, offline=self._model is None)
         self._path = self._model or str(await tiny_model(self._vllm.python, guard))
         if not self._vllm.gpus:
