@@ -58,6 +58,16 @@ class Guard:
         self._process.wait()
 
 
+def kill_session(leader: int) -> None:
+    """SIGKILL to a process group that is a session, and to the other groups in it: each Ray worker is one."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()):
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)
+
+
 def _main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its harness, and not before
     groups: set[str] = set()
@@ -72,8 +82,7 @@ def _main() -> None:
             case "/":
                 folders.add(name)
     for group in groups:
-        with suppress(ProcessLookupError):
-            os.killpg(int(group), signal.SIGKILL)
+        kill_session(int(group))
     for folder in folders:
         _remove(Path(folder))
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import psutil
 
-from .guard import Guard
+from .guard import Guard, kill_session
 
 _GONE_WITHIN_S = 10.0
 _TAIL_LINES = 20
 
 
 class Group(ABC):
-    """A process group that the harness has started, by itself or through a program of its own.
+    """A process group that the harness has started, by itself or through a program of its own, as a session.
 
-    `close` kills the whole group, orphans included; whoever makes a `Group` calls it in `finally`. The group's output
+    `close` kills the whole session, orphans included; whoever makes a `Group` calls it in `finally`. The group's output
     goes to a file, appended over restarts.
     """
 
@@ -65,11 +65,11 @@ class Group(ABC):
         return "\n".join(lines[-_TAIL_LINES:])
 
     def close(self) -> None:
-        """Kill the group and wait, some milliseconds as a rule, until nothing of it is left. May be called twice.
+        """Kill the session and wait, some milliseconds as a rule, until nothing of it is left. May be called twice.
 
         It does not await, so that a cancelled harness cannot leave it half-way.
         """
-        self.signal_group(signal.SIGKILL)
+        kill_session(self.pid)
         self.reap(_GONE_WITHIN_S)
         last = time.monotonic() + _GONE_WITHIN_S
         while left := members(self.pid):
@@ -112,15 +112,15 @@ def size(output: Path) -> int:
     return output.stat().st_size if output.exists() else 0
 
 
-def members(group: int) -> list[int]:
-    """Living processes of a group. Zombies do not count: an orphan's is reaped by init, when init likes."""
-    return [pid for pid in psutil.pids() if in_group(pid, group)]
+def members(session: int) -> list[int]:
+    """Living processes of a session. Zombies do not count: an orphan's is reaped by init, when init likes."""
+    return [pid for pid in psutil.pids() if in_session(pid, session)]
 
 
-def in_group(pid: int, group: int) -> bool:
-    """Whether a process lives, and in this group."""
+def in_session(pid: int, session: int) -> bool:
+    """Whether a process lives, and in this session."""
     try:
-        return os.getpgid(pid) == group and psutil.Process(pid).status() not in {
+        return os.getsid(pid) == session and psutil.Process(pid).status() not in {
             psutil.STATUS_ZOMBIE,
             psutil.STATUS_DEAD,
         }

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from .fleet import SimFleet
 from .guard import Guard
-from .processes import Group, ProcessGroup, in_group, size
+from .processes import Group, ProcessGroup, in_session, size
 
 _ANSWERS_WITHIN_S = 120.0  # the first start on a machine reads a lot
 _ENDED_WITHIN_S = 5.0
@@ -124,7 +124,7 @@ class ShardOnNode(Group):
 
     def exit_code(self) -> int | None:
         """None while the leader lives; how it ended is not known."""
-        return None if in_group(self.pid, self.pid) else _EXIT_CODE
+        return None if in_session(self.pid, self.pid) else _EXIT_CODE
 
     def reap(self, within_s: float) -> None:
         """Wait for the leader, which was killed. Raises TimeoutError."""
