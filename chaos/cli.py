@@ -47,7 +47,7 @@ def list_scenarios() -> None:
 @app.command()
 def run(  # noqa: PLR0917 - typer makes options of them
     scenarios: Annotated[list[str], typer.Argument(metavar="FILE...", help="Scenario files, or names from `list`.")],
-    fleet: Annotated[str, typer.Option(help="What the backends are: sim, vllm.")] = "sim",
+    fleet: Annotated[str, typer.Option(help="What the backends are: sim, ray, vllm.")] = "sim",
     client: Annotated[str, typer.Option(help=f"Who calls: auto, {', '.join(CLIENTS)}.")] = "auto",
     router_cmd: Annotated[
         str,

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
@@ -38,7 +38,12 @@ class LocalShard:
     """A shard on a leased port of this machine, which it keeps over restarts. `launch(log, output)` starts it once."""
 
     def __init__(
-        self, index: int, port: int, folder: Path, launch: Callable[[Path, Path], Group], start_within_s: float
+        self,
+        index: int,
+        port: int,
+        folder: Path,
+        launch: Callable[[Path, Path], Awaitable[Group]],
+        start_within_s: float,
     ) -> None:
         self.index = index
         self.port = port
@@ -88,6 +93,12 @@ class LocalShard:
         elif (engine := group.find(ENGINE_COMM)) is not None:
             os.kill(engine, signum)
 
+    async def kill_node(self) -> None:
+        """Lose the machine that it runs on, with all that is there; an already lost one is no error."""
+        self._doomed = True
+        if self._group is not None:
+            await self._group.kill_node()
+
     async def ensure_ready(self, within_s: float) -> None:
         """Resume it if it is stopped, start it again on its port if it is dead, and wait until it generates.
 
@@ -95,7 +106,7 @@ class LocalShard:
         may take as long as its kind does.
         """
         if self._doomed or not self.alive():
-            self._start()
+            await self._start()
             within_s = max(within_s, self._start_within_s)
         last = time.monotonic() + within_s
         self.signal("group", signal.SIGCONT)
@@ -107,9 +118,9 @@ class LocalShard:
                 raise ShardStartError(f"shard {self.index} does not serve after {within_s} s:\n{group.tail()}")
             await asyncio.sleep(_POLL_S)
 
-    def _start(self) -> None:
+    async def _start(self) -> None:
         self.close()
-        self._group = self._launch(self.log, self._output)
+        self._group = await self._launch(self.log, self._output)
         self._doomed = False
         self.generation += 1
 
@@ -135,7 +146,7 @@ class LocalFleet(ABC):
 
     def __init__(self, shards: int, *, folder: Path, ready_within_s: float) -> None:
         self._count = shards
-        self._folder = folder
+        self._folder = folder.absolute()  # who starts a shard may have another working directory
         self._ready_within_s = ready_within_s
         self._stack = ExitStack()
         self.shards: list[LocalShard] = []
@@ -144,8 +155,8 @@ class LocalFleet(ABC):
         """Start what all shards need; `stack` ends it after them."""
 
     @abstractmethod
-    def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:
-        """Start shard `index` on `port`; returns at once."""
+    async def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:
+        """Start shard `index` on `port`; returns when it has processes, not when it serves."""
 
     async def __aenter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -207,7 +218,11 @@ class SimFleet(LocalFleet):
             *("--sigterm", sigterm, "--dev"),
         )
 
-    def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:  # noqa: ARG002 - all alike
+    async def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:  # noqa: ARG002 - all alike
         """Start one simulated shard."""
+        return ProcessGroup(self.command(port, log), guard=guard, output=output)
+
+    def command(self, port: int, log: Path) -> list[str]:
+        """The command line of one."""
         argv = [sys.executable, "-m", "gymproof.chaos.sim", "--port", str(port), "--log", str(log)]
-        return ProcessGroup([*argv, *self._options], guard=guard, output=output)
+        return [*argv, *self._options]

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import psutil
 
-from .guard import Guard
+from .guard import Guard, kill_session
 
 _GONE_WITHIN_S = 10.0
 _TAIL_LINES = 20
 
 
 class Group(ABC):
-    """A process group that the harness has started, by itself or through a program of its own.
+    """A process group that the harness has started, by itself or through a program of its own, as a session.
 
-    `close` kills the whole group, orphans included; whoever makes a `Group` calls it in `finally`. The group's output
+    `close` kills the whole session, orphans included; whoever makes a `Group` calls it in `finally`. The group's output
     goes to a file, appended over restarts.
     """
 
@@ -49,6 +49,10 @@ class Group(ABC):
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signum)
 
+    async def kill_node(self) -> None:
+        """Lose the machine that it runs on, with all that is there; a group of this machine is a machine of its own."""
+        self.signal_group(signal.SIGKILL)
+
     def find(self, name: str) -> int | None:
         """The living process of the group whose name (as the kernel keeps it, 15 characters) begins like `name`."""
         return next((pid for pid in members(self.pid) if _name(pid).startswith(name[:15])), None)
@@ -61,11 +65,11 @@ class Group(ABC):
         return "\n".join(lines[-_TAIL_LINES:])
 
     def close(self) -> None:
-        """Kill the group and wait, some milliseconds as a rule, until nothing of it is left. May be called twice.
+        """Kill the session and wait, some milliseconds as a rule, until nothing of it is left. May be called twice.
 
         It does not await, so that a cancelled harness cannot leave it half-way.
         """
-        self.signal_group(signal.SIGKILL)
+        kill_session(self.pid)
         self.reap(_GONE_WITHIN_S)
         last = time.monotonic() + _GONE_WITHIN_S
         while left := members(self.pid):
@@ -79,12 +83,18 @@ class ProcessGroup(Group):
     """A started program and everything that it starts; `env` is the whole environment, None the harness's own."""
 
     def __init__(
-        self, argv: Sequence[str], *, guard: Guard, output: Path, env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        guard: Guard,
+        output: Path,
+        env: Mapping[str, str] | None = None,
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
         with output.open("ab") as file:
             started_at = file.tell()
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, env=env
+                argv, stdin=stdin, stdout=file, stderr=file, start_new_session=True, env=env
             )
         super().__init__(self._process.pid, guard=guard, output=output, started_at=started_at)
 
@@ -97,14 +107,20 @@ class ProcessGroup(Group):
         self._process.wait(within_s)
 
 
-def members(group: int) -> list[int]:
-    """Living processes of a group. Zombies do not count: an orphan's is reaped by init, when init likes."""
-    return [pid for pid in psutil.pids() if _in_group(pid, group)]
+def size(output: Path) -> int:
+    """Bytes in an output file, which need not be there yet."""
+    return output.stat().st_size if output.exists() else 0
 
 
-def _in_group(pid: int, group: int) -> bool:
+def members(session: int) -> list[int]:
+    """Living processes of a session. Zombies do not count: an orphan's is reaped by init, when init likes."""
+    return [pid for pid in psutil.pids() if in_session(pid, session)]
+
+
+def in_session(pid: int, session: int) -> bool:
+    """Whether a process lives, and in this session."""
     try:
-        return os.getpgid(pid) == group and psutil.Process(pid).status() not in {
+        return os.getsid(pid) == session and psutil.Process(pid).status() not in {
             psutil.STATUS_ZOMBIE,
             psutil.STATUS_DEAD,
         }

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The suite's options."""
     group = parser.getgroup("chaos", "gymproof: chaos suite")
-    group.addoption("--fleet", default="sim", help="backends of the chaos suite: sim, or vllm for real servers")
+    group.addoption(
+        "--fleet",
+        default="sim",
+        help="backends of the chaos suite: sim, ray (the same on nodes of a Ray cluster), vllm",
+    )
     group.addoption("--router-cmd", default=GYM_ROUTER, metavar="CMD", help="the router under test")
     group.addoption("--chaos-client", default="auto", help="auto, nemo-gym or gym-like")
     group.addoption("--chaos-out", default=None, metavar="DIR", help="where histories go (a temporary folder)")

@@ -20,6 +20,7 @@ from .fleet import LocalFleet, SimFleet
 from .guard import Guard
 from .history import History, Limits
 from .interposer import Interposer
+from .ray_fleet import RayFleet, RayUnavailableError, check_ray
 from .scenario import Case, FleetTable, ScenarioError
 from .toxiproxy import ToxiproxyServer
 from .under_test import RouterUnderTest, Wiring, check_command
@@ -31,9 +32,9 @@ FleetMaker = Callable[[FleetTable, Path], LocalFleet]
 _READY_WITHIN_S = 20.0
 
 
-def _simulated(setup: Setup) -> FleetMaker:
+def _simulated(setup: Setup, kind: type[SimFleet] = SimFleet) -> FleetMaker:
     def make(table: FleetTable, folder: Path) -> LocalFleet:
-        return SimFleet(
+        return kind(
             table.shards,
             folder=folder,
             seed=setup.seed,
@@ -43,6 +44,14 @@ def _simulated(setup: Setup) -> FleetMaker:
         )
 
     return make
+
+
+def _on_ray(setup: Setup) -> FleetMaker:
+    try:
+        check_ray()
+    except RayUnavailableError as error:
+        raise ScenarioError(f"fleet 'ray': {error}") from error
+    return _simulated(setup, RayFleet)
 
 
 def _vllm(setup: Setup) -> FleetMaker:
@@ -64,7 +73,7 @@ def _vllm(setup: Setup) -> FleetMaker:
     return make
 
 
-FLEETS: dict[str, Callable[[Setup], FleetMaker]] = {"sim": _simulated, "vllm": _vllm}
+FLEETS: dict[str, Callable[[Setup], FleetMaker]] = {"sim": _simulated, "ray": _on_ray, "vllm": _vllm}
 
 
 class Session:
@@ -110,7 +119,7 @@ class Session:
 
     def fleet_table(self, table: FleetTable) -> FleetTable:
         """A scenario's fleet as it can be had here, of the size that was chosen if one was."""
-        table = table if self.setup.fleet == "sim" else table.real()
+        table = table.real() if self.setup.fleet == "vllm" else table
         return table.model_copy(update={"shards": self.setup.shards or table.shards})
 
     async def fleet(self, table: FleetTable) -> LocalFleet:

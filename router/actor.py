@@ -25,6 +25,13 @@ from .urls import authority
 
 # NeMo-RL's range for it.
 PORTS = range(6000, 6100)
+# What `start_router_actor` fills in.
+SETTINGS: dict[str, Any] = {
+    "backend_timeout_s": 600.0,
+    "connect_timeout_s": 5.0,
+    "no_healthy_backend_status": 409,
+    "health_managed": True,
+}
 SELF_PROBE_S = 5.0
 REACHED_WITHIN_S = 0.5
 GONE_WITHIN_S = 10.0
@@ -43,12 +50,9 @@ class GenerationRouterActor(RestartableRouter):
     and otherwise ends its process: see `restartable`.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        configure_logging(kwargs.get("log_format", "text"))
-        try:
-            super().__init__(restarted=_is_restart(), **kwargs)
-        except Exception as error:  # noqa: BLE001  one that can be pickled on its way to the driver
-            raise RouterStartError(str(error)) from None
+    def __init__(self, **settings: Any) -> None:
+        configure_logging(settings.get("log_format", "text"))
+        super().__init__(restarted=_is_restart(), **settings)
 
 
 def _is_restart() -> bool:
@@ -120,9 +124,9 @@ class StartedRouter:
 
     def close(self) -> None:
         """Kill the actor, for good, wait until nobody listens any more, and give the port back."""
-        ray.kill(self.actor, no_restart=True)
-        _wait_until_gone(urlsplit(self.base_url).hostname or "", self.hold.port)
-        self.hold.close()
+        with self.hold:
+            ray.kill(self.actor, no_restart=True)
+            _wait_until_gone(urlsplit(self.base_url).hostname or "", self.hold.port)
 
     def __enter__(self) -> Self:
         return self
@@ -138,43 +142,36 @@ def start_router_actor(
     backend_urls: Sequence[str],
     ports: range = PORTS,
     host: str | None = None,
-    backend_timeout_s: float = 600.0,
-    connect_timeout_s: float = 5.0,
-    no_healthy_backend_status: int = 409,
-    health_managed: bool = True,
     start_timeout_s: float = 60.0,
     **settings: Any,
 ) -> StartedRouter:
     """Start the router on this node and return once it has answered on its URL.
 
     `ports` is where its port is taken from, once; `host` what it binds, by default this node's address as Ray has it.
+    Further settings are those of `GenerationRouterImpl`, SETTINGS where they are not given, and of RestartableRouter.
     With `health_managed`, requests wait after each start for a controller's push, for `first_push_within_s` at most:
-    that has to be longer than a controller's tick. Further settings are RouterConfig's and `RestartableRouter`'s.
+    that has to be longer than a controller's tick.
 
     Blocks. Raises OSError when no port is free, and RouterStartError, which names the reason, when the actor does not
     serve within `start_timeout_s`.
     """
-    node = ray.get_runtime_context().get_node_id()
-    bound = host or ray.util.get_node_ip_address()
-    pinned = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-    actor_class: Any = GenerationRouterActor  # which has `options` only once ray.remote has been at it
+    own = ray.util.get_node_ip_address()
+    bound = host or own
     with ExitStack() as stack:
         hold = stack.enter_context(hold_port(bound, ports))
-        actor = actor_class.options(scheduling_strategy=pinned).remote(
-            backend_urls=list(backend_urls),
-            host=bound,
-            port=hold.port,
-            backend_timeout_s=backend_timeout_s,
-            connect_timeout_s=connect_timeout_s,
-            no_healthy_backend_status=no_healthy_backend_status,
-            health_managed=health_managed,
-            **settings,
-        )
+        actor = _start_here(backend_urls=list(backend_urls), host=bound, port=hold.port, **(SETTINGS | settings))
         stack.callback(ray.kill, actor, no_restart=True)
-        address = ray.util.get_node_ip_address() if bound in WILDCARDS else bound
+        address = own if bound in WILDCARDS else bound
         _wait_until_serving(actor, address, hold.port, start_timeout_s)
         stack.pop_all()
     return StartedRouter(actor, f"http://{authority(address, hold.port)}/v1", hold)
+
+
+def _start_here(**settings: Any) -> ActorHandle[Any]:
+    """Start the actor on this node, the only one where its URL leads to it."""
+    here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=False)
+    actor_class: Any = GenerationRouterActor  # which has `options` only once ray.remote has been at it
+    return actor_class.options(scheduling_strategy=here).remote(**settings)
 
 
 def _wait_until_serving(actor: ActorHandle[Any], address: str, port: int, timeout_s: float) -> None:

@@ -5,7 +5,7 @@ full set of those that may serve when it has changed, or when the router is anot
 call waits without a bound, and one that fails is made again at the next tick. What ends a run is a fleet of which
 nothing serves for too long, or a router that will never come back.
 
-The router is anything with the three calls of `RouterHandle`: `LocalRouter` here, `actor.ActorRouter` on Ray.
+The router is anything with the calls of `RouterHandle`: `LocalRouter` here, `actor.ActorRouter` on Ray.
 """
 
 import asyncio

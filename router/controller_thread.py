@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -59,23 +58,25 @@ class ControllerThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(RuntimeError):  # the loop has ended by itself
-            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._loop.call_soon_threadsafe(self._leave.set)
         self._thread.join()
 
     def _run(self) -> None:
-        try:
-            asyncio.run(self._tick_on())
-        except asyncio.CancelledError:
-            return
-        except Exception as error:  # noqa: BLE001  the driver's next check raises it
-            self._error = error
+        asyncio.run(self._live())
+
+    async def _live(self) -> None:
+        """Until the end of the context, whatever becomes of the ticks: a report may be on its way."""
+        self._loop, self._leave = asyncio.get_running_loop(), asyncio.Event()
+        ticking = asyncio.create_task(self._tick_on())
+        self._started.set()
+        await self._leave.wait()
+        ticking.cancel()
 
     async def _tick_on(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.ensure_future(self._controller.run(self._every_s))
-        self._started.set()
-        await self._task
+        try:
+            await self._controller.run(self._every_s)
+        except Exception as error:  # noqa: BLE001  the driver's next check raises it
+            self._error = error
 
     def _call(self, report: Callable[[], Coroutine[None, None, None]]) -> None:
         self.check()

@@ -46,10 +46,9 @@ WRONG_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 class BindError(OSError):
     """An address cannot be listened on; `key` is the setting that is to blame."""
 
-    def __init__(self, number: int | None, host: str, port: int, why: str | None) -> None:
-        self.key = "port" if number in WRONG_PORT else "host"
-        right = "a free port, or 0 for any," if self.key == "port" else "an address of this machine"
-        super().__init__(number, f"cannot listen on {authority(host, port)}: {why}; {right} would be right")
+    def __init__(self, number: int | None, message: str, key: str = "") -> None:
+        super().__init__(number, message)  # its `args`, by which it is pickled
+        self.key = key
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -69,8 +68,15 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise BindError(error.errno, host, port, error.strerror) from None
+        raise _refused(host, port, error) from None
     return listener
+
+
+def _refused(host: str, port: int, error: OSError) -> BindError:
+    key = "port" if error.errno in WRONG_PORT else "host"
+    right = "a free port, or 0 for any," if key == "port" else "an address of this machine"
+    message = f"cannot listen on {authority(host, port)}: {error.strerror}; {right} would be right"
+    return BindError(error.errno, message, key)
 
 
 def bind_both(config: RouterConfig) -> tuple[socket.socket, socket.socket | None]:

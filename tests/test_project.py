@@ -72,6 +72,7 @@ def test_a_part_never_imports(part: str, forbidden: str):
     [
         ("router", "ray", {"router/actor.py"}),
         ("router", "httptools", {"router/wire.py", "router/request_reader.py", "router/response_reader.py"}),
+        ("chaos", "ray", {"chaos/ray_cluster.py"}),
         ("chaos", "toxiproxy", {"chaos/toxiproxy.py"}),
         ("chaos", "nemo_gym", set()),
         ("validators", "nemo_gym", {"validators/gym_client.py"}),

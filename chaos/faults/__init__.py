@@ -19,6 +19,7 @@ from .hang_ups import HangUps
 from .idle_close import IdleClose
 from .keepalive_race import KeepaliveRace
 from .kill import Kill
+from .kill_node import KillNode
 from .latency import Latency
 from .many_headers import ManyHeaders
 from .pause import Pause
@@ -37,6 +38,7 @@ from .wrong_body import WrongBody
 FAULTS: dict[str, type[Fault]] = {
     # on a shard's processes
     "kill": Kill,
+    "kill_node": KillNode,
     "stop": Stop,
     "terminate": Terminate,
     "pause": Pause,

@@ -49,6 +49,9 @@ class ShardProcess(Protocol):
     def signal(self, process: str, signum: int) -> None:
         """Send a signal to "server", "engine" or "group"; an already ended process is no error."""
 
+    def kill_node(self) -> Awaitable[None]:
+        """Lose the machine that it runs on, with all that is there; an already lost one is no error."""
+
     def ensure_ready(self, within_s: float) -> Awaitable[None]:
         """Resume it if it is stopped, start it again on the same port if it is dead, and wait until it serves."""
 

@@ -5,7 +5,6 @@ may be forked, each is started as its users do.
 """
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -70,8 +69,7 @@ class VllmFleet(LocalFleet):
 
     async def prepare(self, stack: ExitStack, guard: Guard) -> None:
         """Have a model, and on a CPU vLLM imported."""
-        # vLLM leaves its sockets behind, and a socket's path must be short.
-        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="gymproof-vllm-"))
+        sockets = guard.folder("gymproof-vllm-")  # which vLLM leaves behind
         self._env = environment(self._vllm, sockets, offline=self._model is None)
         self._path = self._model or str(await tiny_model(self._vllm.python, guard))
         if not self._vllm.gpus:
@@ -79,7 +77,7 @@ class VllmFleet(LocalFleet):
             self._preload = stack.enter_context(preload)
             await preload.ready(_PRELOADED_WITHIN_S)
 
-    def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:
+    async def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:
         """Start one server."""
         argv = [*self._arguments(), "--port", str(port), *self._args]
         env = {"GYMPROOF_SHARD_LOG": str(log)}

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..guard import Guard
-from ..processes import Group
+from ..processes import Group, size
 from .inside import PROGRAMS
 
 _FORKED_WITHIN_S = 10.0
@@ -76,7 +76,7 @@ class Preload:
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], output: Path) -> "ForkedServer":
         """Fork a server, which takes some hundredths of a second. Raises PreloadError."""
-        started_at = output.stat().st_size if output.exists() else 0
+        started_at = size(output)
         order = json.dumps({"argv": list(argv), "env": dict(env), "output": str(output)})
         known, last = len(self._started), time.monotonic() + _FORKED_WITHIN_S
         if self._process.stdin is not None and not self._lost:

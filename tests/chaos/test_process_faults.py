@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from gymproof.chaos.faults.base import Layer, Symptom, Target
 from gymproof.chaos.faults.kill import Kill
+from gymproof.chaos.faults.kill_node import KillNode
 from gymproof.chaos.faults.pause import Pause
 from gymproof.chaos.faults.sleep import Sleep
 from gymproof.chaos.faults.stop import Stop
@@ -16,6 +17,7 @@ from gymproof.chaos.witness import Witness
 
 FAULTS = [
     *(Kill(process=process) for process in ("server", "engine", "group")),
+    KillNode(),
     *(Stop(process=process) for process in ("server", "engine", "group")),
     Terminate(),
     *(Pause(mode=mode) for mode in ("abort", "wait", "keep")),

@@ -27,7 +27,7 @@ def launched(monkeypatch, tmp_path):
         with ExitStack() as stack, Guard() as guard:
             await fleet.prepare(stack, guard)
             for index in range(count):
-                fleet.launch(index, 8000 + index, guard, tmp_path / f"{index}.jsonl", tmp_path / f"{index}.out")
+                await fleet.launch(index, 8000 + index, guard, tmp_path / f"{index}.jsonl", tmp_path / f"{index}.out")
 
     def run(count, gpus, model="some/model", args=()):
         asyncio.run(launch(count, gpus, model, args))

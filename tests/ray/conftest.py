@@ -1,17 +1,15 @@
 """A stage on a real local Ray: simulated shards, the router as an actor, its controller, the NeMo-Gym client.
 
-One Ray at a time: parallel test workers wait for each other at a lock file.
+One Ray for each test worker, started at its first test here; `test_nodes.py` has others.
 """
 
 import asyncio
-import fcntl
 import os
 import socket
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,27 +44,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.ray)
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(600))  # another worker's Ray may be waited for
+            item.add_marker(pytest.mark.timeout(300))
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """No other test worker has a Ray meanwhile; in the end nothing of this one's is left."""
-    with (Path(tempfile.gettempdir()) / f"gymproof-ray-{os.getuid()}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            ray.shutdown()
-            left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=20.0)[1]
-            assert [process.name() for process in left if "ray" in process.name()] == []
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    ray.shutdown()
+    left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=20.0)[1]
+    assert [process.name() for process in left if "ray" in process.name()] == []
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    with alone():
+def cluster() -> None:
+    if not ray.is_initialized():
         ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False)
-        yield
 
 
 class CountingHandle:
@@ -172,10 +164,11 @@ class Stage:
 
 
 def actor_pid() -> int | None:
-    """The process of the one router's actor, also while it is in its constructor."""
-    for process in psutil.process_iter(["cmdline"]):
-        if (process.info["cmdline"] or [""])[0].startswith(ACTOR):
-            return process.pid
+    """The process of this test worker's one router's actor, also while it is in its constructor."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error, IndexError):
+            if process.cmdline()[0].startswith(ACTOR):
+                return process.pid
     return None
 
 
@@ -270,6 +263,4 @@ def on_stage(tmp_path: Path) -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def tools() -> SimpleNamespace:
     """What stories and tests share."""
-    return SimpleNamespace(
-        actor_pid=actor_pid, alone=alone, kill=kill, listening=listening, open_stage=open_stage, until=until
-    )
+    return SimpleNamespace(actor_pid=actor_pid, kill=kill, listening=listening, open_stage=open_stage, until=until)

@@ -1,6 +1,7 @@
 """A restarted router waits for its port, and otherwise ends its process; a first one raises."""
 
 import http.client
+import pickle
 import subprocess
 import sys
 import time
@@ -8,7 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from gymproof.router.core import bind
+from gymproof.router.config import ConfigError
+from gymproof.router.core import BindError, bind
 from gymproof.router.restartable import EXIT_CODE, RestartableRouter
 
 SETTINGS = {
@@ -49,6 +51,19 @@ def answers(port: int) -> bool:
 def test_a_first_one_raises_when_the_port_is_taken():
     with closing(bind("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="cannot listen on"):
         RestartableRouter(restarted=False, port=taken.getsockname()[1], **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"), [({"port": 1 << 16}, "65535"), ({"host": "192.0.2.1"}, "an address of this machine")]
+)
+def test_what_a_first_one_raises_reaches_another_process_whole(wrong: dict, complaint: str):
+    """A holder in another process pickles it for its driver."""
+    with pytest.raises((ConfigError, BindError), match=complaint) as raised:
+        RestartableRouter(restarted=False, **{**SETTINGS, "port": 0, **wrong})
+    arrived = pickle.loads(pickle.dumps(raised.value))
+
+    assert type(arrived) is type(raised.value)
+    assert (str(arrived), arrived.key) == (str(raised.value), raised.value.key)
 
 
 def test_it_serves_from_its_constructor_on():
