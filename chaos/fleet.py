@@ -140,6 +140,11 @@ class LocalFleet(ABC):
         self._stack = ExitStack()
         self.shards: list[LocalShard] = []
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of what runs in an environment of its own."""
+        return {}
+
     async def prepare(self, stack: ExitStack, guard: Guard) -> None:  # noqa: B027 - most kinds need nothing
         """Start what all shards need; `stack` ends it after them."""
 

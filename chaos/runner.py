@@ -14,6 +14,7 @@ from .checkers.base import Status, Verdict, worst
 from .clients.rollouts import run_load
 from .faults.base import Fault, RouterFault
 from .history import Delivery, FaultWindow, History, Recovery, ShardReport
+from .recording import Recording
 from .scenario import Case, FaultPlan
 from .stage import Session, Stage, set_stage
 from .under_test import answers_http
@@ -53,15 +54,16 @@ async def run_case(session: Session, case: Case, report: Report = lambda _phase:
     """Run one case from start to judgement. What keeps it from running is a verdict too: never a pass."""
     folder = session.folder(case.name)
     began = time.monotonic()
-    try:
-        history = await _perform(session, case, folder, report)
-    except Exception as error:  # noqa: BLE001 - whatever broke, the other cases go on and this one has not passed
-        cause = _first(error)
-        verdicts = {"setup": Verdict(Status.UNKNOWN, f"{type(cause).__name__}: {cause}")}
-        return Result(case, verdicts, folder, time.monotonic() - began)
-    history.write(folder / "history.jsonl")
-    (folder / "scenario.toml").write_bytes(case.source.read_bytes())
-    return Result(case, judge(history, case.scenario.checks), folder, time.monotonic() - began, history)
+    with Recording(folder, case, session.setup) as recording:
+        try:
+            history = await _perform(session, case, recording, report)
+        except Exception as error:  # noqa: BLE001 - whatever broke, the other cases go on and this one has not passed
+            cause = _first(error)
+            verdicts = {"setup": Verdict(Status.UNKNOWN, f"{type(cause).__name__}: {cause}")}
+            return Result(case, verdicts, folder, time.monotonic() - began)
+        result = Result(case, judge(history, case.scenario.checks), folder, time.monotonic() - began, history)
+        recording.end(result.status)
+    return result
 
 
 def _first(error: BaseException) -> BaseException:
@@ -69,10 +71,10 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-async def _perform(session: Session, case: Case, folder: Path, report: Report) -> History:
+async def _perform(session: Session, case: Case, recording: Recording, report: Report) -> History:
     report("start")
     began = time.monotonic()
-    async with set_stage(session, case, folder) as stage:
+    async with set_stage(session, case, recording) as stage:
         report("baseline")
         await _rollouts(stage, "baseline", count=stage.case.scenario.fleet.shards)
         report("load")
@@ -140,6 +142,7 @@ async def _strike(stage: Stage, plan: FaultPlan, began: float, load_ended: async
             detail=missed,
             parameters=plan.fault.model_dump(mode="json"),
         )
+        stage.history.add(window)
         try:
             acted, detail = await _harm(stage, plan.fault, shards, witness)
             window = replace(window, acted=acted and not missed, detail=missed or detail)

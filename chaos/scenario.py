@@ -165,6 +165,7 @@ class Case:
     scenario: Scenario
     scope: Scope
     source: Path
+    pace: float = 1.0  # its limits are for a fleet that is this many times as slow as the simulated one
 
     def targets(self, plan: FaultPlan) -> tuple[int, ...]:
         """The shards that a fault of this case strikes; none for one on the router or on the clients."""
@@ -178,12 +179,15 @@ class Case:
     def fitted(self, fleet: FleetTable, pace: float) -> Self:
         """The case on another fleet, one that is `pace` times as slow. Raises ScenarioError for a shard beyond it.
 
-        Its answers get longer too, so that the load still lasts when a fault has got ready to meet it.
+        Its answers get longer too, so that the load still lasts when a fault has got ready to meet it. What was fitted
+        to such a fleet before stays as it is.
         """
         _check_shards(self.scenario, fleet, self.source)
-        limits, load = self.scenario.limits.paced(pace), self.scenario.load
-        load = load.model_copy(update={"max_tokens": round(pace * load.max_tokens)})
-        return replace(self, scenario=self.scenario.model_copy(update={"fleet": fleet, "limits": limits, "load": load}))
+        slower = pace / self.pace
+        limits, load = self.scenario.limits.paced(slower), self.scenario.load
+        load = load.model_copy(update={"max_tokens": max(1, round(slower * load.max_tokens))})
+        scenario = self.scenario.model_copy(update={"fleet": fleet, "limits": limits, "load": load})
+        return replace(self, scenario=scenario, pace=pace)
 
 
 def load(path: Path) -> Scenario:

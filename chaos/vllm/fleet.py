@@ -68,6 +68,11 @@ class VllmFleet(LocalFleet):
         self._max_model_len = max_model_len
         self._preload: Preload | None = None
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version of vLLM."""
+        return {"vllm": self._vllm.version}
+
     async def prepare(self, stack: ExitStack, guard: Guard) -> None:
         """Have a model, and on a CPU vLLM imported."""
         # vLLM leaves its sockets behind, and a socket's path must be short.
