@@ -20,6 +20,7 @@ from .history import Served
 from .ports import PortLease
 from .processes import Group, ProcessGroup
 from .served import LogReader
+from .shard_log import GENERATION_PATHS
 from .sim.settings import ENGINE_COMM
 
 ProcessName = Literal["server", "engine", "group"]
@@ -59,6 +60,13 @@ class LocalShard:
     def in_flight(self) -> int:
         """Generations begun and not ended, as its log says; none once it is dead."""
         return self._reader.in_flight() if self.pid("server") is not None else 0
+
+    def begun(self, calls: str, since: float) -> int:
+        """How many generations, of calls whose tag begins with `calls`, have reached it since that moment."""
+        return sum(
+            seen.started >= since and seen.path in GENERATION_PATHS and seen.call.startswith(calls)
+            for seen in self._reader.served()
+        )
 
     def pid(self, process: ProcessName) -> int | None:
         """The process's id, or the group's; None when it does not live."""

@@ -22,6 +22,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    model_validator,
 )
 
 from .checkers import CHECKERS
@@ -30,7 +31,7 @@ from .faults import FAULTS
 from .faults.base import Fault, Layer
 
 SUFFIX = ".chaos.toml"
-_TIMING = ("at_s", "heal_after_s", "shards")
+_TIMING = ("at_s", "when", "heal_after_s", "heal_when", "shards")
 
 
 class ScenarioError(ValueError):
@@ -102,18 +103,39 @@ class LimitsTable(_Table):
         return self.model_copy(update=seconds)
 
 
+class Moment(_Table):
+    """An event of the load: its `requests`-th generation has begun, on `shard` or, without one, anywhere."""
+
+    requests: PositiveInt
+    shard: int | None = Field(default=None, ge=0)
+
+    def __str__(self) -> str:
+        where = "the fleet" if self.shard is None else f"shard {self.shard}"
+        return f"{where} has seen request {self.requests} of the load"
+
+
 class FaultPlan(_Table):
     """When a fault strikes, which shards, and when it is healed.
 
-    `at_s` counts from the start of the load; without it the fault waits until its target has work in flight.
-    Without `heal_after_s` the fault stays until the load has ended.
+    `at_s` counts from the start of the load, `when` names an event of it, which a slower machine meets too; without
+    either the fault waits until its target has work in flight. Without `heal_after_s` and `heal_when` it stays until
+    the load has ended.
     """
 
     fault: Fault
     kind: str
     shards: tuple[int, ...] | None = Field(default=None, min_length=1)
     at_s: float | None = Field(default=None, ge=0)
+    when: Moment | None = None
     heal_after_s: PositiveFloat | None = None
+    heal_when: Moment | None = None
+
+    @model_validator(mode="after")
+    def _one_clock(self) -> Self:
+        for seconds, event in (("at_s", "when"), ("heal_after_s", "heal_when")):
+            if getattr(self, seconds) is not None and getattr(self, event) is not None:
+                raise ValueError(f"{seconds} and {event}: only one of them")
+        return self
 
 
 def _known_checks(names: Any) -> Any:
@@ -208,12 +230,15 @@ def load(path: Path) -> Scenario:
 
 def _check_shards(scenario: Scenario, fleet: FleetTable, path: Path) -> None:
     for number, plan in enumerate(scenario.fault):
-        beyond = [shard for shard in plan.shards or () if not 0 <= shard < fleet.shards]
-        if beyond:
-            raise ScenarioError(
-                f"{path}: fault.{number}.shards: no shard {beyond[0]} in a fleet of {fleet.shards} "
-                f"(0 to {fleet.shards - 1})"
-            )
+        named = [("shards", shard) for shard in plan.shards or ()]
+        moments = (("when", plan.when), ("heal_when", plan.heal_when))
+        named += [(key, moment.shard) for key, moment in moments if moment and moment.shard is not None]
+        for key, shard in named:
+            if not 0 <= shard < fleet.shards:
+                raise ScenarioError(
+                    f"{path}: fault.{number}.{key}: no shard {shard} in a fleet of {fleet.shards} "
+                    f"(0 to {fleet.shards - 1})"
+                )
 
 
 def cases(path: Path) -> list[Case]:

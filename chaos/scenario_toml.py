@@ -36,6 +36,10 @@ def _table(fields: Mapping[str, Any]) -> Any:
     """A table whose own tables stand on one line each."""
     table = tomlkit.table()
     for name, value in fields.items():
-        inline = tomlkit.inline_table()
-        table.add(name, inline.update(value) or inline if isinstance(value, dict) else value)
+        if isinstance(value, dict):
+            inline = tomlkit.inline_table()
+            inline.update(value)
+            table.add(name, inline)
+        else:
+            table.add(name, value)
     return table
