@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from .choices import GYM_ROUTER, PLACEHOLDERS, Setup, resolve_client
 from .clients import CLIENTS
+from .commands import CONSOLE, ERRORS, INTERRUPTED, refused
+from .compare_command import diff, replay
 from .provision import ToxiproxyUnavailableError
 from .runner import Result, run_case
 from .scenario import Case, ScenarioError, cases, find, shipped
@@ -26,10 +27,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Kills, wedges and stalls a vLLM fleet behind a router, and judges what the clients saw.",
 )
-_console = Console()
-_errors = Console(stderr=True)
-_BAD_INPUT = 2
-_INTERRUPTED = 130
+app.command("replay")(replay)
+app.command("diff")(diff)
 
 
 @app.command("list")
@@ -41,7 +40,7 @@ def list_scenarios() -> None:
         scopes = ", ".join(case.scope for case in found) if len(found) > 1 else "-"
         scenario = found[0].scenario
         rows.add_row(path.name.split(".")[0], scopes, ", ".join(plan.kind for plan in scenario.fault), scenario.title)
-    _console.print(rows)
+    CONSOLE.print(rows)
 
 
 @app.command()
@@ -88,16 +87,11 @@ def run(  # noqa: PLR0917 - typer makes options of them
         if junit is not None:
             junit.open("a").close()
     except (ScenarioError, RouterError, OSError) as error:
-        raise _refused(error) from error
-    _console.print(f"client: {resolve_client(client)}   router: {router_cmd.split()[0]}   records: {folder}")
+        raise refused(error) from error
+    CONSOLE.print(f"client: {resolve_client(client)}   router: {router_cmd.split()[0]}   records: {folder}")
     # A run that is told to stop cleans up after itself, by whatever signal.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     raise typer.Exit(_judged(chosen, session, junit))
-
-
-def _refused(error: Exception) -> typer.Exit:
-    _errors.print(f"gym-chaos: {error}", style="red", markup=False, soft_wrap=True)
-    return typer.Exit(_BAD_INPUT)
 
 
 def _judged(chosen: Sequence[Case], session: Session, junit: Path | None) -> int:
@@ -106,15 +100,15 @@ def _judged(chosen: Sequence[Case], session: Session, junit: Path | None) -> int
     try:
         asyncio.run(_run_all(chosen, session, results))
     except KeyboardInterrupt:
-        _errors.print(f"gym-chaos: interrupted after {len(results)} of {len(chosen)} cases; all processes are ended")
-        raise typer.Exit(_INTERRUPTED) from None
+        ERRORS.print(f"gym-chaos: interrupted after {len(results)} of {len(chosen)} cases; all processes are ended")
+        raise typer.Exit(INTERRUPTED) from None
     except ToxiproxyUnavailableError as error:
-        raise _refused(error) from error
+        raise refused(error) from error
     finally:
         if results:
-            _console.print(table(results))
+            CONSOLE.print(table(results))
             for reason in reasons(results):
-                _console.print(reason, markup=False, highlight=False, soft_wrap=True)
+                CONSOLE.print(reason, markup=False, highlight=False, soft_wrap=True)
             if junit is not None:
                 write_junit(results, junit)
     return exit_code(results)
@@ -128,7 +122,7 @@ async def _run_all(chosen: Sequence[Case], session: Session, results: list[Resul
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=_console, transient=True) as progress:
+    with Progress(*columns, console=CONSOLE, transient=True) as progress:
         task = progress.add_task("starting", total=len(chosen))
         async with session:
             for case in chosen:

@@ -20,6 +20,7 @@ from .history import Served
 from .ports import PortLease
 from .processes import Group, ProcessGroup
 from .served import LogReader
+from .shard_log import GENERATION_PATHS
 from .sim.settings import ENGINE_COMM
 
 ProcessName = Literal["server", "engine", "group"]
@@ -64,6 +65,13 @@ class LocalShard:
     def in_flight(self) -> int:
         """Generations begun and not ended, as its log says; none once it is dead."""
         return self._reader.in_flight() if self.pid("server") is not None else 0
+
+    def begun(self, calls: str, since: float) -> int:
+        """How many generations, of calls whose tag begins with `calls`, have reached it since that moment."""
+        return sum(
+            seen.started >= since and seen.path in GENERATION_PATHS and seen.call.startswith(calls)
+            for seen in self._reader.served()
+        )
 
     def pid(self, process: ProcessName) -> int | None:
         """The process's id, or the group's; None when it does not live."""
@@ -150,6 +158,11 @@ class LocalFleet(ABC):
         self._ready_within_s = ready_within_s
         self._stack = ExitStack()
         self.shards: list[LocalShard] = []
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of what runs in an environment of its own."""
+        return {}
 
     async def prepare(self, stack: ExitStack, guard: Guard) -> None:  # noqa: B027 - most kinds need nothing
         """Start what all shards need; `stack` ends it after them."""

@@ -1,18 +1,19 @@
 """What a run recorded: append-only, plain values, judged after the run and by nothing else.
 
 Only records belong here, and how they become JSON lines and come back. Times are `time.monotonic()` seconds, which
-all processes of one Linux machine share.
+all processes of one Linux machine share. A fault is recorded when it strikes and again when it is healed: the later
+record of a window takes the place of the earlier one.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 import orjson
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 
 class Ending(StrEnum):
@@ -119,6 +120,11 @@ class FaultWindow:
     detail: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)  # as the scenario gave them, defaults included
 
+    def follows(self, earlier: "FaultWindow") -> bool:
+        """Whether this is a later record of the same window."""
+        same = (self.kind, self.shards, self.began) == (earlier.kind, earlier.shards, earlier.began)
+        return same and earlier.healed is None
+
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
@@ -169,6 +175,7 @@ _KINDS: dict[str, type[Record]] = {
     "recovery": Recovery,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
+_SHOWN_BYTES = 200  # of a line that cannot be read
 _ADAPTERS: dict[str, TypeAdapter[Record]] = {name: TypeAdapter(kind) for name, kind in _KINDS.items()}
 
 
@@ -184,6 +191,8 @@ class History:
     faults: list[FaultWindow] = field(default_factory=list)
     shards: list[ShardReport] = field(default_factory=list)
     recovery: Recovery | None = None
+    unreadable: list[str] = field(default_factory=list)  # lines of its file that are no records, with their numbers
+    sink: Callable[["Record"], None] | None = field(default=None, compare=False, repr=False)  # told of each new record
 
     def records(self) -> Iterator[Record]:
         """Every record, the limits first."""
@@ -195,16 +204,16 @@ class History:
 
     def write(self, path: Path) -> None:
         """Write one JSON object a line."""
-        path.write_bytes(b"".join(_line(record) for record in self.records()))
+        path.write_bytes(b"".join(line_of(record) for record in self.records()))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `write` wrote. A broken last line (a run that was cut off) is left out."""
-        records = list(_parse(path.read_bytes().splitlines()))
+        """Read a history file, be it of a run that was cut off. Raises ValueError if it is none, OSError."""
+        records, unreadable = _parse(path.read_bytes())
         limits = [record for record in records if isinstance(record, Limits)]
         if not limits:
             raise ValueError(f"{path}: no 'limits' record: this is no history of a run")
-        history = cls(limits[0])
+        history = cls(limits[0], unreadable=unreadable)
         for record in records:
             history.add(record)
         return history
@@ -221,23 +230,30 @@ class History:
             case Served():
                 self.served.append(record)
             case FaultWindow():
-                self.faults.append(record)
+                self.faults = [*(window for window in self.faults if not record.follows(window)), record]
             case ShardReport():
                 self.shards.append(record)
             case Recovery():
                 self.recovery = record
             case Limits():
                 self.limits = record
+        if self.sink is not None:
+            self.sink(record)
 
 
-def _line(record: Record) -> bytes:
+def line_of(record: Record) -> bytes:
+    """One record as a line of a history file."""
     return orjson.dumps({"record": _NAMES[type(record)], **dataclasses.asdict(record)}) + b"\n"
 
 
-def _parse(lines: Iterable[bytes]) -> Iterator[Record]:
-    for line in lines:
+def _parse(data: bytes) -> tuple[list[Record], list[str]]:
+    """The records, and the lines that are none."""
+    records: list[Record] = []
+    unreadable: list[str] = []
+    for number, line in enumerate(data.splitlines(), start=1):
         try:
             fields: dict[str, Any] = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return
-        yield _ADAPTERS[fields.pop("record")].validate_python(fields)
+            records.append(_ADAPTERS[fields.pop("record")].validate_python(fields))
+        except (orjson.JSONDecodeError, ValidationError, KeyError, AttributeError, TypeError):
+            unreadable.append(f"{number}: {line[:_SHOWN_BYTES].decode(errors='replace')}")
+    return records, unreadable

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from .checkers import judge
@@ -14,7 +15,8 @@ from .checkers.base import Status, Verdict, worst
 from .clients.rollouts import run_load
 from .faults.base import Fault, RouterFault
 from .history import Delivery, FaultWindow, History, Recovery, ShardReport
-from .scenario import Case, FaultPlan
+from .recording import Recording
+from .scenario import Case, FaultPlan, Moment
 from .stage import Session, Stage, set_stage
 from .under_test import answers_http
 from .waiting import wait_until
@@ -23,6 +25,9 @@ from .witness import Witness
 Report = Callable[[str], None]
 _IN_FLIGHT_WITHIN_S = 5.0
 _PATIENCE_S = 1.0  # what a witness calls silence
+_LOAD = "fault"  # the phase of the rollouts that meet the faults
+_LOOK_S = 0.003  # between two looks at a shard's log
+_REFRESH_S = 3.0  # a shard closes what is idle for 5 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +58,16 @@ async def run_case(session: Session, case: Case, report: Report = lambda _phase:
     """Run one case from start to judgement. What keeps it from running is a verdict too: never a pass."""
     folder = session.folder(case.name)
     began = time.monotonic()
-    try:
-        history = await _perform(session, case, folder, report)
-    except Exception as error:  # noqa: BLE001 - whatever broke, the other cases go on and this one has not passed
-        cause = _first(error)
-        verdicts = {"setup": Verdict(Status.UNKNOWN, f"{type(cause).__name__}: {cause}")}
-        return Result(case, verdicts, folder, time.monotonic() - began)
-    history.write(folder / "history.jsonl")
-    (folder / "scenario.toml").write_bytes(case.source.read_bytes())
-    return Result(case, judge(history, case.scenario.checks), folder, time.monotonic() - began, history)
+    with Recording(folder, case, session.setup) as recording:
+        try:
+            history = await _perform(session, case, recording, report)
+        except Exception as error:  # noqa: BLE001 - whatever broke, the other cases go on and this one has not passed
+            cause = _first(error)
+            verdicts = {"setup": Verdict(Status.UNKNOWN, f"{type(cause).__name__}: {cause}")}
+            return Result(case, verdicts, folder, time.monotonic() - began)
+        result = Result(case, judge(history, case.scenario.checks), folder, time.monotonic() - began, history)
+        recording.end(result.status)
+    return result
 
 
 def _first(error: BaseException) -> BaseException:
@@ -69,10 +75,10 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-async def _perform(session: Session, case: Case, folder: Path, report: Report) -> History:
+async def _perform(session: Session, case: Case, recording: Recording, report: Report) -> History:
     report("start")
     began = time.monotonic()
-    async with set_stage(session, case, folder) as stage:
+    async with set_stage(session, case, recording) as stage:
         report("baseline")
         await _rollouts(stage, "baseline", count=stage.case.scenario.fleet.shards)
         report("load")
@@ -109,26 +115,46 @@ async def _rollouts(stage: Stage, phase: str, *, count: int, name: str = "", tur
     return all(rollout.completed for rollout in rollouts)
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """The load that the faults strike into."""
+
+    stage: Stage
+    began: float
+    ended: asyncio.Event
+
+    def reached(self, moment: Moment) -> bool:
+        """Whether so many generations have begun, as the shards' own logs say."""
+        shards = self.stage.fleet.shards
+        watched = shards if moment.shard is None else [shards[moment.shard]]
+        return sum(shard.begun(f"{_LOAD}-", self.began) for shard in watched) >= moment.requests
+
+    async def until(self, moment: Moment, within_s: float = inf) -> bool:
+        """Wait until the moment has come or the load has ended; whether one of them did."""
+        return await wait_until(lambda: self.ended.is_set() or self.reached(moment), within_s, every_s=_LOOK_S)
+
+
 async def _load_under_faults(stage: Stage, report: Report) -> None:
-    load = stage.case.scenario.load
-    began, ended = time.monotonic(), asyncio.Event()
+    table = stage.case.scenario.load
+    load = _Load(stage, time.monotonic(), asyncio.Event())
     async with asyncio.TaskGroup() as group:
         for plan in stage.case.scenario.fault:
-            group.create_task(_strike(stage, plan, began, ended, report))
+            group.create_task(_strike(load, plan, report))
         try:
-            await _rollouts(stage, "fault", count=load.rollouts, turns=load.turns)
+            await _rollouts(stage, _LOAD, count=table.rollouts, turns=table.turns)
         finally:
-            ended.set()
+            load.ended.set()
 
 
-async def _strike(stage: Stage, plan: FaultPlan, began: float, load_ended: asyncio.Event, report: Report) -> None:
+async def _strike(load: _Load, plan: FaultPlan, report: Report) -> None:
     """Wait for the moment, do the harm, see that it acts, and heal it whatever happens."""
+    stage = load.stage
     if plan.at_s is not None:
-        await _until(load_ended, began + plan.at_s - time.monotonic())
+        await _until(load.ended, load.began + plan.at_s - time.monotonic())
     shards = stage.case.targets(plan)
     # A witness without routes sees nothing: a fault on the router or its clients says itself that it acted.
     async with Witness([stage.routes[shard] for shard in shards], patience_s=_PATIENCE_S * stage.fleet.pace) as witness:
-        missed = await _missed(stage, plan, shards, load_ended)
+        missed = await _missed(load, plan, witness)
         report(f"fault: {plan.kind}")
         window = FaultWindow(
             kind=plan.kind,
@@ -140,11 +166,11 @@ async def _strike(stage: Stage, plan: FaultPlan, began: float, load_ended: async
             detail=missed,
             parameters=plan.fault.model_dump(mode="json"),
         )
+        stage.history.add(window)
         try:
             acted, detail = await _harm(stage, plan.fault, shards, witness)
             window = replace(window, acted=acted and not missed, detail=missed or detail)
-            if shards:
-                await _until(load_ended, plan.heal_after_s)
+            await _stay(load, plan)
         finally:
             await asyncio.gather(*(plan.fault.heal(stage.targets[shard]) for shard in shards))
             stage.history.add(replace(window, healed=time.monotonic()))
@@ -159,16 +185,29 @@ async def _harm(stage: Stage, fault: Fault, shards: Sequence[int], witness: Witn
     return await witness.sees(fault)
 
 
-async def _missed(stage: Stage, plan: FaultPlan, shards: Sequence[int], load_ended: asyncio.Event) -> str:
-    """Wait until the target has work in flight, unless the plan gives a time. Why the moment was missed, else ""."""
-    watched = [stage.fleet.shards[shard] for shard in shards] or stage.fleet.shards
+async def _stay(load: _Load, plan: FaultPlan) -> None:
+    """Leave the fault where it is for as long as its plan says."""
+    if plan.heal_when is not None:
+        await load.until(plan.heal_when)
+    elif not isinstance(plan.fault, RouterFault):
+        await _until(load.ended, plan.heal_after_s)
+
+
+async def _missed(load: _Load, plan: FaultPlan, witness: Witness) -> str:
+    """Wait for the plan's event, or until the target has work in flight. Why the moment was missed, else ""."""
+    every = load.stage.fleet.shards
+    watched = [every[shard] for shard in load.stage.case.targets(plan)] or every
 
     def busy() -> bool:
         return any(shard.in_flight() for shard in watched)
 
     if plan.at_s is not None:
-        return "the load ended before the fault's moment" if load_ended.is_set() else ""
-    await wait_until(lambda: load_ended.is_set() or busy(), _IN_FLIGHT_WITHIN_S, every_s=0.003)
+        return "the load ended before the fault's moment" if load.ended.is_set() else ""
+    if plan.when is not None:
+        while not await load.until(plan.when, _REFRESH_S):
+            await witness.refresh()
+        return "" if load.reached(plan.when) else f"the load ended before {plan.when}"
+    await wait_until(lambda: load.ended.is_set() or busy(), _IN_FLIGHT_WITHIN_S, every_s=_LOOK_S)
     return "" if busy() else "its target had no work in flight during the load"
 
 

@@ -22,6 +22,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    model_validator,
 )
 
 from .checkers import CHECKERS
@@ -30,7 +31,7 @@ from .faults import FAULTS
 from .faults.base import Fault, Layer
 
 SUFFIX = ".chaos.toml"
-_TIMING = ("at_s", "heal_after_s", "shards")
+_TIMING = ("at_s", "when", "heal_after_s", "heal_when", "shards")
 
 
 class ScenarioError(ValueError):
@@ -102,18 +103,39 @@ class LimitsTable(_Table):
         return self.model_copy(update=seconds)
 
 
+class Moment(_Table):
+    """An event of the load: its `requests`-th generation has begun, on `shard` or, without one, anywhere."""
+
+    requests: PositiveInt
+    shard: int | None = Field(default=None, ge=0)
+
+    def __str__(self) -> str:
+        where = "the fleet" if self.shard is None else f"shard {self.shard}"
+        return f"{where} has seen request {self.requests} of the load"
+
+
 class FaultPlan(_Table):
     """When a fault strikes, which shards, and when it is healed.
 
-    `at_s` counts from the start of the load; without it the fault waits until its target has work in flight.
-    Without `heal_after_s` the fault stays until the load has ended.
+    `at_s` counts from the start of the load, `when` names an event of it, which a slower machine meets too; without
+    either the fault waits until its target has work in flight. Without `heal_after_s` and `heal_when` it stays until
+    the load has ended.
     """
 
     fault: Fault
     kind: str
     shards: tuple[int, ...] | None = Field(default=None, min_length=1)
     at_s: float | None = Field(default=None, ge=0)
+    when: Moment | None = None
     heal_after_s: PositiveFloat | None = None
+    heal_when: Moment | None = None
+
+    @model_validator(mode="after")
+    def _one_clock(self) -> Self:
+        for seconds, event in (("at_s", "when"), ("heal_after_s", "heal_when")):
+            if getattr(self, seconds) is not None and getattr(self, event) is not None:
+                raise ValueError(f"{seconds} and {event}: only one of them")
+        return self
 
 
 def _known_checks(names: Any) -> Any:
@@ -165,6 +187,7 @@ class Case:
     scenario: Scenario
     scope: Scope
     source: Path
+    pace: float = 1.0  # its limits are for a fleet that is this many times as slow as the simulated one
 
     def targets(self, plan: FaultPlan) -> tuple[int, ...]:
         """The shards that a fault of this case strikes; none for one on the router or on the clients."""
@@ -178,12 +201,15 @@ class Case:
     def fitted(self, fleet: FleetTable, pace: float) -> Self:
         """The case on another fleet, one that is `pace` times as slow. Raises ScenarioError for a shard beyond it.
 
-        Its answers get longer too, so that the load still lasts when a fault has got ready to meet it.
+        Its answers get longer too, so that the load still lasts when a fault has got ready to meet it. What was fitted
+        to such a fleet before stays as it is.
         """
         _check_shards(self.scenario, fleet, self.source)
-        limits, load = self.scenario.limits.paced(pace), self.scenario.load
-        load = load.model_copy(update={"max_tokens": round(pace * load.max_tokens)})
-        return replace(self, scenario=self.scenario.model_copy(update={"fleet": fleet, "limits": limits, "load": load}))
+        slower = pace / self.pace
+        limits, load = self.scenario.limits.paced(slower), self.scenario.load
+        load = load.model_copy(update={"max_tokens": max(1, round(slower * load.max_tokens))})
+        scenario = self.scenario.model_copy(update={"fleet": fleet, "limits": limits, "load": load})
+        return replace(self, scenario=scenario, pace=pace)
 
 
 def load(path: Path) -> Scenario:
@@ -204,12 +230,15 @@ def load(path: Path) -> Scenario:
 
 def _check_shards(scenario: Scenario, fleet: FleetTable, path: Path) -> None:
     for number, plan in enumerate(scenario.fault):
-        beyond = [shard for shard in plan.shards or () if not 0 <= shard < fleet.shards]
-        if beyond:
-            raise ScenarioError(
-                f"{path}: fault.{number}.shards: no shard {beyond[0]} in a fleet of {fleet.shards} "
-                f"(0 to {fleet.shards - 1})"
-            )
+        named = [("shards", shard) for shard in plan.shards or ()]
+        moments = (("when", plan.when), ("heal_when", plan.heal_when))
+        named += [(key, moment.shard) for key, moment in moments if moment and moment.shard is not None]
+        for key, shard in named:
+            if not 0 <= shard < fleet.shards:
+                raise ScenarioError(
+                    f"{path}: fault.{number}.{key}: no shard {shard} in a fleet of {fleet.shards} "
+                    f"(0 to {fleet.shards - 1})"
+                )
 
 
 def cases(path: Path) -> list[Case]:

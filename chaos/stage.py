@@ -21,6 +21,7 @@ from .guard import Guard
 from .history import History, Limits
 from .interposer import Interposer
 from .ray_fleet import RayFleet, RayUnavailableError, check_ray
+from .recording import Recording
 from .scenario import Case, FleetTable, ScenarioError
 from .toxiproxy import ToxiproxyServer
 from .under_test import RouterUnderTest, Wiring, check_command
@@ -138,6 +139,10 @@ class Session:
             self._toxiproxy = await self._stack.enter_async_context(ToxiproxyServer(self.setup.toxiproxy_url))
         return self._toxiproxy
 
+    async def versions(self) -> dict[str, str]:
+        """Of the servers that are started beside the fleet."""
+        return {} if self._toxiproxy is None else {"toxiproxy-server": await self._toxiproxy.version()}
+
 
 @dataclass
 class Stage:
@@ -160,15 +165,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def set_stage(session: Session, case: Case, folder: Path) -> AsyncIterator[Stage]:
+async def set_stage(session: Session, case: Case, recording: Recording) -> AsyncIterator[Stage]:
     """Build the hops that the case's faults need, the router behind a wiretap, and a client."""
     table = session.fleet_table(case.scenario.fleet)
     fleet = await session.fleet(table)
     case = case.fitted(table, fleet.pace)
     scenario = case.scenario
     client_name = resolve_client(session.setup.client if session.setup.client != "auto" else scenario.load.client)
-    limits = dict(scenario.limits)
-    history = History(Limits(shards=len(fleet.shards), client=client_name, seed=session.setup.seed, **limits))
+    limits = Limits(shards=len(fleet.shards), client=client_name, seed=session.setup.seed, **dict(scenario.limits))
     layers = {plan.fault.layer for plan in scenario.fault}
     async with AsyncExitStack() as stack:
         hops = [await _hops(stack, session, shard, layers, case) for shard in fleet.shards]
@@ -176,9 +180,11 @@ async def set_stage(session: Session, case: Case, folder: Path) -> AsyncIterator
             backends=[route for _, route in hops],
             deadline_s=scenario.limits.deadline_s,
             max_attempts=scenario.limits.max_attempts,
-            folder=folder,
+            folder=recording.folder,
             stall_after_s=scenario.limits.stall_after_s,
         )
+        logs = [shard.log for shard in fleet.shards]
+        history = recording.begin(case, limits, logs, {**fleet.versions, **await session.versions()})
         router = await stack.enter_async_context(RouterUnderTest(session.setup.router_cmd, wiring, session.guard))
         tap = await stack.enter_async_context(Wiretap(router.port, history.add))
         client = await stack.enter_async_context(open_client(client_name, f"http://127.0.0.1:{tap.port}/v1"))

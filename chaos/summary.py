@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .checkers.base import Status, worst
+from .recording import JUNIT, VERDICTS
 from .runner import Result
 
 _STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.UNKNOWN: "yellow"}
@@ -76,8 +77,9 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def write_verdicts(result: Result) -> None:
-    """Write `verdicts.json` beside the case's history."""
-    (result.folder / "verdicts.json").write_bytes(orjson.dumps(as_json(result), option=orjson.OPT_INDENT_2))
+    """Write `verdicts.json` and `junit.xml` beside the case's history."""
+    (result.folder / VERDICTS).write_bytes(orjson.dumps(as_json(result), option=orjson.OPT_INDENT_2))
+    write_junit([result], result.folder / JUNIT)
 
 
 def write_junit(results: Sequence[Result], path: Path) -> None:

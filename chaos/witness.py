@@ -115,6 +115,10 @@ class Witness:
             f"{url}: new {new}, pooled {pooled}" for url, (new, pooled) in zip(self._urls, sights, strict=True)
         )
 
+    async def refresh(self) -> None:
+        """Ask on the kept connections again, so that they are not idle for too long. Raises WitnessError."""
+        await asyncio.gather(*(self._ask(url) for url in self._urls))
+
     async def look(self, url: str) -> tuple[Symptom, Symptom]:
         """What a new connection and the kept one show."""
         pooled = self._kept[url]
@@ -126,16 +130,18 @@ class Witness:
 
     async def _prepare(self, url: str) -> None:
         try:
-            self._kept[url] = kept = await self._stack.enter_async_context(dial(url))
+            self._kept[url] = await self._stack.enter_async_context(dial(url))
         except OSError as error:
             raise WitnessError(f"{url} cannot be connected to before the fault: {error}") from error
-        usual = _BASELINE_WITHIN_S
+        self._usual_s[url] = _BASELINE_WITHIN_S
         for _ in range(_BASELINE_ASKS):
-            sight = await observe(url, patience_s=_BASELINE_WITHIN_S, pooled=kept)
-            if sight.symptom is not Symptom.OK or sight.seconds is None:
-                raise WitnessError(f"{url} shows {sight.symptom} before the fault")
-            usual = min(usual, sight.seconds)
-        self._usual_s[url] = usual
+            await self._ask(url)
+
+    async def _ask(self, url: str) -> None:
+        sight = await observe(url, patience_s=_BASELINE_WITHIN_S, pooled=self._kept[url])
+        if sight.symptom is not Symptom.OK or sight.seconds is None:
+            raise WitnessError(f"{url} shows {sight.symptom} before the fault")
+        self._usual_s[url] = min(self._usual_s[url], sight.seconds)
 
     def _timed(self, url: str, sight: Sight) -> Symptom:
         slow = sight.seconds is not None and sight.seconds > self._usual_s[url] + self._slow_by_s

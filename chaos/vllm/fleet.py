@@ -67,6 +67,11 @@ class VllmFleet(LocalFleet):
         self._max_model_len = max_model_len
         self._preload: Preload | None = None
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version of vLLM."""
+        return {"vllm": self._vllm.version}
+
     async def prepare(self, stack: ExitStack, guard: Guard) -> None:
         """Have a model, and on a CPU vLLM imported."""
         sockets = guard.folder("gymproof-vllm-")  # which vLLM leaves behind
