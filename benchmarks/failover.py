@@ -1,8 +1,8 @@
 """How long a fault is felt: from the fault to the last affected call's answer, and the rollouts that it cost.
 
-Run it with `uv run python benchmarks/failover.py`. Two routers on the same faults and the same load: gym-router, and
-gym-router told to do as routers without a watch do (no health, one attempt, no progress watch), which is how NeMo-RL's
-own behaves with `health_managed` off.
+Run it with `uv run python benchmarks/failover.py`; with `--fleet vllm` for real servers, which get twice the seconds.
+Two routers on the same faults and the same load: gym-router, and gym-router told to do as routers without a watch do
+(no health, one attempt, no progress watch), which is how NeMo-RL's own behaves with `health_managed` off.
 """
 
 import argparse
@@ -56,11 +56,16 @@ def main() -> None:
     parser.add_argument("--deadline-s", type=float, default=20.0)
     parser.add_argument("--stall-after-s", type=float, default=3.0)
     parser.add_argument("--client", default="auto")
+    parser.add_argument("--fleet", default="sim", help="sim, or vllm (docs/vllm.md)")
     options = parser.parse_args()
     console = Console(width=110)
     with tempfile.TemporaryDirectory() as folder:
         histories = asyncio.run(measure(Path(folder), options))
-    title = f"deadline {options.deadline_s:g} s, progress watch {options.stall_after_s:g} s, {options.rounds} rounds"
+    limits = next(iter(histories.values()))[0].limits
+    title = (
+        f"fleet {options.fleet}, client {limits.client}, deadline {limits.deadline_s:g} s, "
+        f"progress watch {limits.stall_after_s:g} s, {options.rounds} rounds"
+    )
     rows = Table("fault, one shard of three", title=title)
     for router in ROUTERS:
         rows.add_column(f"{router}: felt for s", justify="right")
@@ -76,13 +81,16 @@ def main() -> None:
 async def measure(folder: Path, options: argparse.Namespace) -> dict[tuple[str, str], list[History]]:
     """The histories of each router on each fault."""
     found: dict[tuple[str, str], list[History]] = {(router, fault): [] for router in ROUTERS for fault in FAULTS}
-    for router, fault in track([*found] * options.rounds, description="runs"):
-        setup = Setup(out=folder / router, client=options.client, router_cmd=ROUTERS[router])
+    progress = iter(track([*found] * options.rounds, description="runs"))
+    for router, command in ROUTERS.items():
+        setup = Setup(out=folder / router, fleet=options.fleet, client=options.client, router_cmd=command)
         async with Session(setup) as session:
-            result = await run_case(session, case(folder, fault, options))
-        if result.history is None:
-            raise SystemExit(f"{router}, {fault}: {result.failures()}")
-        found[router, fault].append(result.history)
+            for fault in [*FAULTS] * options.rounds:
+                next(progress)
+                result = await run_case(session, case(folder, fault, options))
+                if result.history is None:
+                    raise SystemExit(f"{router}, {fault}: {result.failures()}")
+                found[router, fault].append(result.history)
     return found
 
 

@@ -180,22 +180,24 @@ class Client:
         lines = [f"{method} {path} HTTP/1.1", "Host: router", f"Content-Length: {len(body)}", *headers]
         self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
 
-    async def receive(self) -> Reply:
+    async def receive(self, on_chunk: Callable[[], object] | None = None) -> Reply:
+        """Read one whole response; `on_chunk` is called at each chunk."""
         async with asyncio.timeout(WAIT_S):
             head = await self.reader.readuntil(b"\r\n\r\n")
             first, *lines = head.decode("latin-1").split("\r\n")
             headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
             if headers.get("transfer-encoding") == "chunked":
-                body = await self._chunks()
+                body = await self._chunks(on_chunk or (lambda: None))
             else:
                 body = await self.reader.readexactly(int(headers.get("content-length", "0")))
         return Reply(int(first.split()[1]), headers, body, head)
 
-    async def _chunks(self) -> bytes:
+    async def _chunks(self, on_chunk: Callable[[], object]) -> bytes:
         body = b""
         while size := int((await self.reader.readuntil(b"\r\n")).strip(), 16):
             body += await self.reader.readexactly(size)
             await self.reader.readexactly(2)
+            on_chunk()
         await self.reader.readexactly(2)
         return body
 

@@ -401,7 +401,7 @@ def test_a_changed_file_replaces_the_whole_set_and_one_that_is_broken_empty_or_g
 
     async def story():
         watching = asyncio.create_task(watch(path, lambda new: sets.append([e.url for e in new]), poll_s=0.01))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)  # it has looked at the file
         path.write_text("http://a\nhttp://b\n")
         await applied(1)
         path.write_text("broken line\n")

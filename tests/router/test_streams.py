@@ -17,10 +17,14 @@ def chunk(data):
 LAST = b"0\r\n\r\n"
 
 
-def ask(kit, *scripts, **settings):
+def ask(kit, *scripts, met=None, **settings):
+    """Ask for a stream; `met` is set when the first event has reached the client."""
+
     async def story():
         async with kit.Stage(*scripts, **settings) as stage:
-            reply = await stage.ask(b'{"stream":true}')
+            client = await stage.client()
+            client.send(b'{"stream":true}')
+            reply = await client.receive(met and met.set)
             await stage.until(lambda: stage.in_flight() == 0, "nothing is in flight")
             return reply, stage.states()
 
@@ -28,12 +32,14 @@ def ask(kit, *scripts, **settings):
 
 
 def test_a_stream_passes_event_by_event(kit):
-    async def slowly(exchange):
+    met = asyncio.Event()
+
+    async def stepwise(exchange):
         exchange.send(SSE + chunk(EVENT))
-        await asyncio.sleep(0.05)
+        await met.wait()
         exchange.send(chunk(EVENT) + chunk(DONE) + LAST)
 
-    reply, states = ask(kit, slowly)
+    reply, states = ask(kit, stepwise, met=met)
 
     assert (reply.status, reply.body) == (200, EVENT + EVENT + DONE)
     assert reply.headers["content-type"] == "text/event-stream"
@@ -51,13 +57,15 @@ def test_a_stream_that_fails_before_its_first_event_goes_to_another_shard(kit, p
 
 @pytest.mark.parametrize("ending", ["close", "reset", "garbage"])
 def test_a_stream_cut_in_the_middle_ends_with_one_error_event(kit, ending):
+    met = asyncio.Event()
+
     async def cut(exchange):
         exchange.send(SSE + chunk(EVENT))
-        await asyncio.sleep(0.05)
+        await met.wait()
         exchange.send(b"zz\r\n" if ending == "garbage" else b"")
         exchange.close() if ending == "close" else exchange.reset()
 
-    reply, states = ask(kit, kit.serve, cut)
+    reply, states = ask(kit, kit.serve, cut, met=met)
 
     assert reply.status == 200
     assert reply.raw.count(b"HTTP/1.1") == 1
@@ -81,12 +89,14 @@ def test_a_stream_that_stalls_ends_at_the_deadline_with_an_error_event(kit):
 
 
 def test_the_engines_own_error_event_passes_and_counts_against_it(kit):
+    met = asyncio.Event()
+
     async def dies(exchange):
         exchange.send(SSE + chunk(EVENT))
-        await asyncio.sleep(0.05)
+        await met.wait()
         exchange.send(chunk(ENGINE_DEATH) + chunk(DONE) + LAST)
 
-    reply, states = ask(kit, dies)
+    reply, states = ask(kit, dies, met=met)
 
     assert reply.body == EVENT + ENGINE_DEATH + DONE
     assert states == ["suspect"]

@@ -10,6 +10,8 @@ import orjson
 import pytest
 
 from gymproof.chaos.fleet import SimFleet
+from gymproof.router import wedges
+from gymproof.router.progress import read_metrics
 
 CHAT = "/v1/chat/completions"
 DEADLINE_S = 60.0
@@ -43,11 +45,17 @@ async def tell(stage, shard, path):
 
 
 @pytest.mark.parametrize("process", ["engine", "server"])
-def test_requests_on_a_stopped_shard_are_answered_by_the_other_long_before_the_deadline(kit, tmp_path, process):
+def test_requests_on_a_stopped_shard_are_answered_by_the_other_long_before_the_deadline(
+    kit, tmp_path, monkeypatch, process
+):
+    looked = []
+    monkeypatch.setattr(wedges, "read_metrics", lambda *page: looked.append(page) or read_metrics(*page))
+
     async def story():
         async with staged(kit, tmp_path) as (fleet, stage):
             tasks = await asking(stage, 8, tokens=150)
-            await asyncio.sleep(0.5)  # the engines' numbers have been seen
+            looked.clear()
+            await stage.until(lambda: len(looked) >= 2 * len(fleet.shards), "the engines' numbers have been seen")
             fleet.shards[0].signal(process, signal.SIGSTOP)
             began = time.monotonic()
             statuses = {(await task).status for task in tasks}
