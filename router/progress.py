@@ -30,12 +30,8 @@ class Sight(Enum):
 
     NUMBERS = auto()  # its numbers, as `mark`
     RESTING = auto()  # it says that it sleeps, or that its weights are being updated
-    SILENCE = auto()  # no answer in time
-    REFUSAL = auto()  # nobody listens: as good as a silence, but its requests show that by themselves
+    SILENCE = auto()  # no answer in time, or nobody listens: a server that has been told to stop may wait for ever
     NOTHING = auto()  # an answer without its numbers: there are none, or they are switched off
-
-
-UNANSWERED = frozenset({Sight.SILENCE, Sight.REFUSAL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +67,18 @@ class Stillness:
         """It worked, or need not."""
         return replace(self, at=at, delays=delays, still_s=0.0, asked=False)
 
-    def after(self, look: Look, *, at: float, delays: int, served_at: float) -> "Stillness":
-        """With one more look, `served_at` being when the shard last answered a request.
+    def after(self, look: Look, *, at: float, delays: int, heard_at: float) -> "Stillness":
+        """With one more look, `heard_at` being when the shard last sent a byte of an answer.
 
-        Silence counts only on a shard that has shown numbers before, and has answered nothing since the last look. An
+        Silence counts only on a shard that has shown numbers before, and has sent nothing since the last look. An
         interval in which the looker was held up counts for nothing.
         """
-        mark = self.mark if look.sight in UNANSWERED else look.mark
+        mark = self.mark if look.sight is Sight.SILENCE else look.mark
         match look.sight:
             case Sight.NUMBERS:
                 stood_still = mark == self.mark
             case Sight.SILENCE:
-                stood_still = bool(mark) and served_at < self.at
+                stood_still = bool(mark) and heard_at < self.at
             case _:
                 stood_still = False
         if not stood_still:

@@ -37,6 +37,7 @@ class Pool:
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
+        self.heard_at = float("-inf")  # when the last byte of an answer came, on time.monotonic()
         self._tls = tls_context() if endpoint.tls else None
 
     async def exchange(self, head: bytes, body: bytes, deadline: float, *, fresh: bool = False) -> Response:

@@ -21,6 +21,8 @@ STREAM_HIGH_WATER = 1 << 20
 class Keeper(Protocol):
     """The pool, as a connection sees it."""
 
+    heard_at: float
+
     def put_back(self, connection: "Connection") -> None:
         """The exchange is over and the connection can be used again."""
 
@@ -184,6 +186,7 @@ class Connection(asyncio.Protocol):
         if self._future is None:  # an idle connection has nothing to say
             self.abort()
             return
+        self._pool.heard_at = time.monotonic()
         reader = self._reader
         try:
             reader.feed(data)

@@ -14,7 +14,7 @@ from .events import LOG, Journal
 from .failures import Outcome
 from .fleet import Fleet
 from .probes import Finding, ask, ask_generation
-from .progress import UNANSWERED, Judgement, Look, Sight, Stillness, judge_stillness, read_metrics
+from .progress import Judgement, Look, Sight, Stillness, judge_stillness, read_metrics
 from .rounds import Rounds
 from .shard import Shard
 from .transport import Pool
@@ -53,10 +53,10 @@ class WedgeWatch:
         pool = self._make_pool(shard.endpoint)
         try:
             look = await self._look(shard, pool)
-            if known is None and look.sight in UNANSWERED:
+            if known is None and look.sight is Sight.SILENCE:
                 return
             still = (known or Stillness()).after(
-                look, at=time.monotonic(), delays=self._rounds.delays, served_at=shard.record.served_at
+                look, at=time.monotonic(), delays=self._rounds.delays, heard_at=shard.pool.heard_at
             )
             judgement = judge_stillness(still, self._stall_after_s)
             if judgement is Judgement.DOUBTFUL:
@@ -78,13 +78,7 @@ class WedgeWatch:
 
     async def _look(self, shard: Shard, pool: Pool) -> Look:
         answer = await ask(shard, pool, b"GET", b"/metrics", timeout_s=self._interval_s)
-        match answer:
-            case Finding.UNANSWERED:
-                return Look(Sight.SILENCE)
-            case Finding():
-                return Look(Sight.REFUSAL)
-            case _:
-                return read_metrics(answer.status, answer.body)
+        return Look(Sight.SILENCE) if isinstance(answer, Finding) else read_metrics(answer.status, answer.body)
 
     async def _engine_answers(self, shard: Shard, pool: Pool) -> bool:
         """Whether the engine itself answers: the question whether it is paused, or one for a token.

@@ -34,15 +34,14 @@ def page(*changes):
 
 STILL = page()
 SILENCE = Look(Sight.SILENCE)
-REFUSAL = Look(Sight.REFUSAL)
 NOTHING = Look(Sight.NOTHING)
 
 
-def looked_at(*looks, start=Stillness(), served_at=float("-inf"), delays=0):  # noqa: B008  a frozen value
+def looked_at(*looks, start=Stillness(), heard_at=float("-inf"), delays=0):  # noqa: B008  a frozen value
     """What is known after `looks`, one second apart."""
     still = start
     for look in looks:
-        still = still.after(look, at=still.at + 1.0, delays=delays, served_at=served_at)
+        still = still.after(look, at=still.at + 1.0, delays=delays, heard_at=heard_at)
     return still
 
 
@@ -93,7 +92,7 @@ def test_an_answer_without_the_engines_numbers_tells_nothing(status, body):
     assert read_metrics(status, body) == NOTHING
 
 
-@pytest.mark.parametrize("look", [SILENCE, REFUSAL, NOTHING])
+@pytest.mark.parametrize("look", [SILENCE, NOTHING])
 def test_a_shard_that_never_showed_numbers_is_never_held_to_them(look):
     assert looked_at(*[look] * 100).still_s == 0.0
 
@@ -106,25 +105,20 @@ def test_silence_counts_where_there_were_numbers():
     assert looked_at(STILL, *[SILENCE] * 6).still_s == 6.0
 
 
-def test_a_refused_look_breaks_the_silence_and_is_not_forgotten_for_numbers():
-    assert looked_at(STILL, *[SILENCE] * 6, REFUSAL).still_s == 0.0
-    assert looked_at(STILL, REFUSAL, *[SILENCE] * 6).still_s == 6.0
-
-
 def test_silence_of_a_shard_that_answers_requests_does_not_count():
     busy = looked_at(STILL, *[SILENCE] * 6)
 
-    assert looked_at(SILENCE, start=busy, served_at=busy.at + 0.5).still_s == 0.0
-    assert looked_at(SILENCE, start=busy, served_at=busy.at - 0.5).still_s == 7.0
+    assert looked_at(SILENCE, start=busy, heard_at=busy.at + 0.5).still_s == 0.0
+    assert looked_at(SILENCE, start=busy, heard_at=busy.at - 0.5).still_s == 7.0
 
 
 def test_answers_that_need_no_engine_do_not_count_against_its_numbers():
-    assert looked_at(*[STILL] * 9, served_at=1e9).still_s == 8.0
+    assert looked_at(*[STILL] * 9, heard_at=1e9).still_s == 8.0
 
 
 def test_an_interval_in_which_the_looker_was_held_up_counts_for_nothing():
     before = looked_at(STILL, STILL)
-    held_up = before.after(STILL, at=before.at + 1000.0, delays=1, served_at=0.0)
+    held_up = before.after(STILL, at=before.at + 1000.0, delays=1, heard_at=0.0)
 
     assert held_up.still_s == before.still_s
     assert looked_at(STILL, start=held_up, delays=1).still_s == before.still_s + 1.0
@@ -152,7 +146,7 @@ def test_no_engine_is_called_wedged_that_was_not_asked(still_s, asked, judgement
 
 STEPS = st.tuples(
     st.one_of(
-        st.sampled_from([SILENCE, REFUSAL, NOTHING, Look(Sight.RESTING)]),
+        st.sampled_from([SILENCE, NOTHING, Look(Sight.RESTING)]),
         st.sampled_from([STILL, page(("17.0", "18.0"))]),
     ),
     st.floats(0.1, 3.0),  # seconds since the last look
@@ -167,12 +161,12 @@ def test_whatever_is_seen_a_wedge_is_as_long_as_that_without_a_sign_of_work(step
     last = before = None
     for look, elapsed_s, held_up in steps:
         delays += held_up
-        still = still.after(look, at=still.at + elapsed_s, delays=delays, served_at=float("-inf"))
+        still = still.after(look, at=still.at + elapsed_s, delays=delays, heard_at=float("-inf"))
         if look.sight in {Sight.NOTHING, Sight.RESTING}:
             last = None
         known = last is not None
         last = look if look.sight is Sight.NUMBERS else last
-        moved = not known or look.sight is Sight.REFUSAL or (look.sight is Sight.NUMBERS and look != before)
+        moved = not known or (look.sight is Sight.NUMBERS and look != before)
         before = last
         unmoved_s = 0.0 if moved else unmoved_s + (0.0 if held_up else elapsed_s)
 
@@ -187,5 +181,5 @@ def test_an_engine_that_moves_often_enough_is_not_even_doubted(gaps_s, looks_bet
     for number, gap_s in enumerate(gaps_s):
         look = page(("} 17.0", f"}} {number}.0"))
         for _ in range(looks_between):
-            still = still.after(look, at=still.at + gap_s / looks_between, delays=0, served_at=0.0)
+            still = still.after(look, at=still.at + gap_s / looks_between, delays=0, heard_at=0.0)
             assert judge_stillness(still, T) is Judgement.FINE
