@@ -15,6 +15,9 @@ from rich.table import Table
 from .choices import GYM_ROUTER, PLACEHOLDERS, Setup, resolve_client
 from .clients import CLIENTS
 from .provision import ToxiproxyUnavailableError
+from .recording import load_run
+from .report import write as write_report
+from .report.command import report
 from .runner import Result, run_case
 from .scenario import Case, ScenarioError, cases, find, shipped
 from .stage import Session
@@ -26,6 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Kills, wedges and stalls a vLLM fleet behind a router, and judges what the clients saw.",
 )
+app.command()(report)
 _console = Console()
 _errors = Console(stderr=True)
 _BAD_INPUT = 2
@@ -142,6 +146,7 @@ async def _run_all(chosen: Sequence[Case], session: Session, results: list[Resul
                     progress.console.print("interrupted: healing the fault and ending all processes ...")
                     raise
                 write_verdicts(result)
+                write_report(load_run(result.folder))
                 results.append(result)
                 progress.advance(task)
                 progress.console.print(

@@ -4,6 +4,6 @@
 templates. Nothing here knows how a run came about.
 """
 
-from .pages import FORMATS, render
+from .pages import FORMATS, render, write
 
-__all__ = ["FORMATS", "render"]
+__all__ = ["FORMATS", "render", "write"]

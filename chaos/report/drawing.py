@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..history import Attempt, Delivery, Ending, FaultWindow, History, Served
+from ..history import Attempt, Delivery, Ending, FaultWindow, History, Rollout, Served
 from .evidence import saw
 
 WIDTH, LEFT, RIGHT = 1000.0, 76.0, 12.0  # of the drawing, of the lanes' names, and of the empty edge
@@ -110,7 +110,7 @@ class Scale:
 
 def bounds(history: History, events: Iterable[Mapping[str, object]] = ()) -> tuple[float, float]:
     """The first and the last moment of a run; the router's own events count too. (0, 1) for a run without any."""
-    records = (*history.attempts, *history.rollouts, *history.served)
+    records: tuple[Attempt | Rollout | Served, ...] = (*history.attempts, *history.rollouts, *history.served)
     moments = [record.started for record in records] + [record.ended for record in records if record.ended is not None]
     moments += [moment for window in history.faults for moment in (window.began, window.healed) if moment is not None]
     first = min(moments, default=0.0)
@@ -219,8 +219,7 @@ def _same(url: str, backend: Sequence[str]) -> bool:
 def _seconds(scale: Scale) -> tuple[Tick, ...]:
     step = next(step for step in _STEPS if scale.seconds / step <= 10)  # noqa: PLR2004 - as many as have room
     return tuple(
-        Tick(scale(scale.zero + number * step), f"{number * step:g}")
-        for number in range(int(scale.seconds / step) + 1)
+        Tick(scale(scale.zero + number * step), f"{number * step:g}") for number in range(int(scale.seconds / step) + 1)
     )
 
 

