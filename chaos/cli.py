@@ -16,6 +16,9 @@ from .clients import CLIENTS
 from .commands import CONSOLE, ERRORS, INTERRUPTED, refused
 from .compare_command import diff, replay
 from .provision import ToxiproxyUnavailableError
+from .recording import load_run
+from .report import write as write_report
+from .report.command import report
 from .runner import Result, run_case
 from .scenario import Case, ScenarioError, cases, find, shipped
 from .stage import Session
@@ -29,6 +32,7 @@ app = typer.Typer(
 )
 app.command("replay")(replay)
 app.command("diff")(diff)
+app.command("report")(report)
 
 
 @app.command("list")
@@ -136,6 +140,7 @@ async def _run_all(chosen: Sequence[Case], session: Session, results: list[Resul
                     progress.console.print("interrupted: healing the fault and ending all processes ...")
                     raise
                 write_verdicts(result)
+                write_report(load_run(result.folder))
                 results.append(result)
                 progress.advance(task)
                 progress.console.print(

@@ -12,6 +12,8 @@ from .choices import Setup
 from .faults.base import Layer
 from .portal import Portal
 from .provision import ToxiproxyUnavailableError, find_server
+from .recording import load_run
+from .report import write as write_report
 from .runner import run_case
 from .scenario import Case, ScenarioError, cases
 from .stage import Session
@@ -117,6 +119,7 @@ class ScenarioItem(pytest.Item):
         suite = suite_of(self.config)
         result = suite.portal.call(run_case(suite.session, self.case))
         write_verdicts(result)
+        write_report(load_run(result.folder))
         if result.failures():
             raise ScenarioFailed([*result.failures(), f"records: {result.folder}"])
 

@@ -46,7 +46,7 @@ def test_every_data_file_is_packaged():
         path.relative_to(ROOT)
         for part in PARTS
         for path in (ROOT / part).rglob("*")
-        if path.suffix in (".toml", ".json")
+        if path.suffix in (".toml", ".json", ".j2")
     }
 
     assert present == shipped
