@@ -145,7 +145,7 @@ def _no_such_host(stage: Stage) -> Iterator[None]:
     real = loop.getaddrinfo
 
     async def getaddrinfo(host: str | bytes | None, *args: Any, **kwargs: Any) -> Any:
-        if host != UNKNOWN_HOST:
+        if host not in (UNKNOWN_HOST, UNKNOWN_HOST.encode()):
             return await real(host, *args, **kwargs)
         stage.count()
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

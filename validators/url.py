@@ -27,7 +27,7 @@ async def judge_url(
     *outcomes, kept = await asyncio.gather(*asked, _ask_twice(target, hold_s, timeout_s))
     pairs = zip(QUESTIONS.items(), outcomes, strict=True)
     findings = [f for (name, q), outcome in pairs for f in judge_answer(url, name, q, outcome, contract)]
-    return [*findings, judge_keep_alive(url, kept)]
+    return [*findings, judge_keep_alive(url, kept, contract)]
 
 
 async def _reach(url: str, target: Target, timeout_s: float) -> None:
