@@ -5,6 +5,7 @@
 
 import asyncio
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -28,6 +29,7 @@ from .contract import (
 )
 from .findings import Finding, UnsafeForGymError, Verdict, worst
 from .learn import measure
+from .preflight import judge_command
 from .report import differences_json, differences_table, findings_json, findings_report, refusal_json, stderr, stdout
 from .status import judge_status
 from .url import judge_url
@@ -35,7 +37,7 @@ from .url import judge_url
 EXIT = {Verdict.SAFE: 0, Verdict.UNSAFE: 1, Verdict.UNKNOWN: 2}
 
 NEGATIVE = re.compile(r"-\d+")
-MODES = "statuses, --config FILE, --url URL or --learn (see --help)"
+MODES = "statuses, --config FILE, --url URL, --router-cmd CMD or --learn (see --help)"
 
 Items = Annotated[
     list[str] | None,
@@ -43,6 +45,10 @@ Items = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option(help="NeMo-RL YAML, or a gym-router TOML or YAML, to judge.")]
 Url = Annotated[str | None, typer.Option(help="Running router to ask harmless questions.")]
+RouterCmd = Annotated[
+    str | None,
+    typer.Option(metavar="CMD", help="Router to start before scripted backends; knows {port}, {backends_file}, ..."),
+]
 Learn = Annotated[bool, typer.Option("--learn", help="Measure the installed client; compare with the shipped table.")]
 Client = Annotated[str, typer.Option(metavar="NAME", help=f"Who calls: {', '.join(shipped_clients())}.")]
 Version = Annotated[
@@ -73,6 +79,7 @@ def check(
     *,
     config: Config = None,
     url: Url = None,
+    router_cmd: RouterCmd = None,
     learn: Learn = False,
     client: Client = CLIENT,
     version: Version = None,
@@ -83,13 +90,17 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Say whether NeMo-Gym, or another client, can live with a status, a configuration or a running router."""
-    _one_thing([bool(items) and config is None, config is not None, url is not None, learn], as_json=as_json)
+    named = [option is not None for option in (config, url, router_cmd)]
+    _one_thing([*named, learn, bool(items) and config is None], as_json=as_json)
     if learn:
         _learn(client, version, save, real_sleeps=real_sleeps, as_json=as_json)
     contract = _contract(client, version, as_json=as_json)
     if url is not None:
-        asked = judge_url(url, timeout_s=timeout_s, hold_s=hold_s, contract=contract)
-        _tell(lambda: asyncio.run(asked), contract, as_json)
+        options = {"timeout_s": timeout_s, "hold_s": hold_s}
+        _tell(lambda: asyncio.run(judge_url(url, contract=contract, **options)), contract, as_json)
+    if router_cmd is not None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the router goes first, however this ends
+        _tell(lambda: asyncio.run(judge_command(router_cmd, contract)), contract, as_json)
     if config is not None:
         _tell(lambda: judge_config(config, overrides=items or (), contract=contract), contract, as_json)
     _tell(lambda: [judge_status(status, contract=contract) for status in _statuses(items, as_json)], contract, as_json)

@@ -89,7 +89,10 @@ def _of_broken(question: Question, broken: Broken) -> Verdict:
 
 def _words(broken: Broken, contract: Contract) -> str:
     if broken.fault is None:
-        return broken.problem
+        patience = contract.timing.silence_s
+        return f"{broken.problem}; {contract.client} itself would wait " + (
+            f"{patience:g} s" if patience else "for ever"
+        )
     return f"{broken.problem}; to {contract.client}'s own requests that is: {contract.faults[broken.fault]}"
 
 
