@@ -43,7 +43,7 @@ Items = Annotated[
     list[str] | None,
     typer.Argument(metavar="[STATUS]...", help="Statuses to judge; with --config, overrides after --."),
 ]
-Config = Annotated[Path | None, typer.Option(help="NeMo-RL YAML, or a gym-router TOML or YAML, to judge.")]
+Config = Annotated[Path | None, typer.Option(help="NeMo-RL YAML, prime-rl TOML, or gym-router's, to judge.")]
 Url = Annotated[str | None, typer.Option(help="Running router to ask harmless questions.")]
 RouterCmd = Annotated[
     str | None,
