@@ -4,19 +4,23 @@ Imports nothing heavy: the pytest plugin reads it at every start of pytest.
 """
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 # `{backends}` becomes one argument for each URL; the rest is filled in where it stands.
 PLACEHOLDERS = (
     *("port", "backends", "backends_csv", "backends_file"),
-    *("deadline_s", "max_attempts", "stall_after_s", "folder"),
+    *("deadline_s", "max_attempts", "stall_after_s", "client", "folder"),
 )
 GYM_ROUTER = (
-    "gym-router serve --host 127.0.0.1 --port {port} --backends-file {backends_file} "
+    "gym-router serve --client {client} --host 127.0.0.1 --port {port} --backends-file {backends_file} "
     "--backend-timeout-s {deadline_s} --connect-timeout-s 0.5 --max-attempts {max_attempts} "
     "--stall-after-s {stall_after_s} --readmit probe --probe-interval-s 0.2 --event-log {folder}/router-events.jsonl"
 )
+
+# Whose contract a client keeps that has none of its own name.
+_KEPT: Mapping[str, str] = {"gym-like": "nemo-gym"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,8 @@ def resolve_client(name: str) -> str:
     if name != "auto":
         return name
     return "nemo-gym" if importlib.util.find_spec("nemo_gym") else "gym-like"
+
+
+def contract_client(client: str) -> str:
+    """The client whose contract judges what `client` is answered."""
+    return _KEPT.get(client, client)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .choices import Setup, resolve_client
+from .choices import Setup, contract_client, resolve_client
 from .clients import CLIENTS, GymClient, open_client
 from .faults.base import Layer, ShardProcess, Target
 from .fleet import LocalFleet, SimFleet
@@ -182,6 +182,7 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
             max_attempts=scenario.limits.max_attempts,
             folder=recording.folder,
             stall_after_s=scenario.limits.stall_after_s,
+            client=contract_client(client_name),
         )
         logs = [shard.log for shard in fleet.shards]
         history = recording.begin(case, limits, logs, {**fleet.versions, **await session.versions()})

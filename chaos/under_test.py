@@ -36,6 +36,7 @@ class Wiring:
     max_attempts: int
     folder: Path
     stall_after_s: float = 15.0
+    client: str = "nemo-gym"
 
 
 class RouterUnderTest:
@@ -115,6 +116,7 @@ def fill(command: str, wiring: Wiring, port: int) -> list[str]:
         "deadline_s": wiring.deadline_s,
         "max_attempts": wiring.max_attempts,
         "stall_after_s": wiring.stall_after_s,
+        "client": wiring.client,
         "folder": wiring.folder,
     }
     return _arguments(command, wiring.backends, values)

@@ -40,6 +40,7 @@ def root() -> None:
 @app.command()
 def serve(
     *,
+    client: Annotated[str | None, typer.Option(help="Who calls: NAME or NAME==VERSION. [nemo-gym]")] = None,
     backend: Annotated[list[str] | None, typer.Option(help="Backend URL, with or without /v1. Repeatable.")] = None,
     backends_file: Annotated[Path | None, typer.Option(help="One URL a line; re-read when it changes.")] = None,
     topology: Annotated[Path | None, typer.Option(help="Deployment whose engines are the backends.")] = None,
@@ -50,9 +51,13 @@ def serve(
     admin_host: Annotated[str | None, typer.Option(help="Address of the admin port. [127.0.0.1]")] = None,
     admin_port: Annotated[int | None, typer.Option(help="Serves /health, /ready, /metrics. [none]")] = None,
     admin_token_file: Annotated[Path | None, typer.Option(help="Token for calls that change state.")] = None,
-    backend_timeout_s: Annotated[float | None, typer.Option(help="Whole budget of one request. [600]")] = None,
+    backend_timeout_s: Annotated[
+        float | None, typer.Option(help="Whole budget of one request. [600, or inside the client's own]")
+    ] = None,
     connect_timeout_s: Annotated[float | None, typer.Option(help="Bound of one connect. [5]")] = None,
-    no_healthy_backend_status: Annotated[int | None, typer.Option(help="When no shard may serve. [409]")] = None,
+    no_healthy_backend_status: Annotated[
+        int | None, typer.Option(help="When no shard may serve. [409, or what ends the client's call]")
+    ] = None,
     backend_failure_status: Annotated[int | None, typer.Option(help="When another shard may do it. [500]")] = None,
     policy: Annotated[str | None, typer.Option(help=POLICY_HELP)] = None,
     session_entries: Annotated[int | None, typer.Option(help="Session names remembered. [262144]")] = None,

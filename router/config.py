@@ -1,6 +1,7 @@
 """The router's configuration: one validated value, from arguments, a TOML or YAML file, or both.
 
-A status that NeMo-Gym retries without bound is refused here, before anything listens.
+A status that the configured client retries without bound, or takes otherwise than it is meant, is refused here,
+before anything listens.
 """
 
 import tomllib
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from yaml import YAMLError
 
-from gymproof.validators import validate_status
+from gymproof.validators import CLIENT, Contract, contract_of, right_status, validate_status
 
 from .health import Readmit
 from .policies import POLICIES
@@ -33,6 +34,7 @@ SecondsOrNone = Annotated[float, Field(ge=0), AfterValidator(_finite)]  # 0: not
 Role: TypeAlias = Literal["retry", "give_up"]
 Port = Annotated[int, Field(ge=0, le=65535)]
 BACKEND_TIMEOUT_S = 600.0
+INSIDE = 0.9  # of a client's own timeout
 CONNECT_TIMEOUT_S = 5.0
 
 
@@ -48,6 +50,25 @@ def _default_connect_timeout(before: dict[str, Any]) -> float:
     return float(min(CONNECT_TIMEOUT_S, before.get("backend_timeout_s", BACKEND_TIMEOUT_S)))
 
 
+def _contract(before: dict[str, Any]) -> Contract:
+    """Of the client that was configured; of the default one while that is what is wrong."""
+    return contract_of(before.get("client", CLIENT))
+
+
+def _default_backend_timeout(before: dict[str, Any]) -> float:
+    """A client that ends the request itself has to be answered before it does."""
+    patience = _contract(before).timing.silence_s
+    return BACKEND_TIMEOUT_S if patience is None else min(BACKEND_TIMEOUT_S, INSIDE * patience)
+
+
+def _default_no_healthy_backend_status(before: dict[str, Any]) -> int:
+    return right_status("give_up", _contract(before))
+
+
+def _default_backend_failure_status(before: dict[str, Any]) -> int:
+    return right_status("retry", _contract(before))
+
+
 class HealthMode(Enum):
     """Who decides which shards serve."""
 
@@ -61,6 +82,7 @@ class RouterConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    client: str = CLIENT  # whose contract the answers keep: NAME, or NAME==VERSION
     backends: tuple[str, ...] = ()
     backends_file: Path | None = None
     host: str = "127.0.0.1"
@@ -68,10 +90,10 @@ class RouterConfig(BaseModel):
     admin_host: str = "127.0.0.1"
     admin_port: Port | None = None
     admin_token_file: Path | None = None
-    backend_timeout_s: Seconds = BACKEND_TIMEOUT_S
+    backend_timeout_s: Seconds = Field(default_factory=_default_backend_timeout)
     connect_timeout_s: Seconds = Field(default_factory=_default_connect_timeout)
-    no_healthy_backend_status: int = 409
-    backend_failure_status: int = 500
+    no_healthy_backend_status: int = Field(default_factory=_default_no_healthy_backend_status)
+    backend_failure_status: int = Field(default_factory=_default_backend_failure_status)
     policy: str = "session"
     session_entries: Annotated[int, Field(ge=1)] = 262_144  # names of sessions remembered
     session_ttl_s: Seconds = 7200.0  # longer than a rollout's longest tool call
@@ -129,8 +151,26 @@ class RouterConfig(BaseModel):
         if not 401 <= status <= 599:  # noqa: PLR2004
             raise ValueError("must be an error status from 401 to 599; a 400 can be scored as an overlong rollout")
         role: Role = "retry" if info.field_name == "backend_failure_status" else "give_up"
-        validate_status(status, role=role)
+        validate_status(status, role=role, contract=_contract(info.data))
         return status
+
+    @field_validator("client")
+    @classmethod
+    def _known_client(cls, client: str) -> str:
+        try:
+            contract_of(client)
+        except LookupError as error:
+            raise ValueError(str(error)) from None
+        return client
+
+    @field_validator("backend_timeout_s")
+    @classmethod
+    def _before_the_client_leaves(cls, seconds: float, info: ValidationInfo) -> float:
+        contract = _contract(info.data)
+        patience = contract.timing.silence_s
+        if patience is not None and seconds >= patience:
+            raise ValueError(f"{contract.client} ends the request itself after {patience:g} s: less would be right")
+        return seconds
 
     @field_validator("policy")
     @classmethod
@@ -160,7 +200,9 @@ def make_config(values: dict[str, Any], name: Callable[[str], str] = str) -> Rou
     try:
         return RouterConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(_line(entry, name) for entry in error.errors())) from None
+        # A default that depends on a bad value says no more than the value's own line.
+        told = (entry for entry in error.errors() if entry["type"] != "default_factory_not_called")
+        raise ConfigError("; ".join(_line(entry, name) for entry in told)) from None
 
 
 def _line(entry: Any, name: Callable[[str], str]) -> str:

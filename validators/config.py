@@ -1,4 +1,4 @@
-"""Checks one configuration file, whichever of the two kinds it is: NeMo-RL's, or our router's."""
+"""Checks one configuration file, whichever of the three kinds it is: NeMo-RL's, prime-rl's, or our router's."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from .contract import Contract, load_contract
 from .findings import Finding, UnsafeForGymError, Verdict, cannot_tell, worst
 from .layers import Layered, load_layers
 from .nemo_rl import ROUTER, check_nemo_rl
+from .prime_rl import check_prime_rl, is_prime_rl
 from .router_config import KEYS, check_router
 
 _NEMO_RL_BLOCKS = ("async_rl", "grpo", "cluster", "loss_fn", "env", "data")
@@ -25,6 +26,8 @@ def judge_config(
     layered = _load(path_or_mapping, overrides)
     if any(isinstance(layered.get(block), Mapping) for block in _NEMO_RL_BLOCKS):
         return _worst_first(_judge_nemo_rl(layered, contract))
+    if is_prime_rl(layered):
+        return _worst_first(check_prime_rl(layered) or [_nothing_wrong(layered)])
     table = layered.get("router")
     if table is None:
         table = {str(key): layered.get(str(key)) for key in layered.merged}
@@ -33,8 +36,8 @@ def judge_config(
             layered.source,
             "file",
             Path(layered.source).name,
-            "neither a NeMo-RL configuration nor one of gym-router",
-            f"a file with {ROUTER}, or with a [router] table.",
+            "neither a configuration of NeMo-RL or prime-rl nor one of gym-router",
+            f"a file with {ROUTER}, [inference] or [router].",
         )
     findings = check_router(table, layered.source, contract)
     return _worst_first(findings or [_nothing_wrong(layered)])

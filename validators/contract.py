@@ -8,16 +8,16 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
 CLIENT = "nemo-gym"
-# What to judge by when nobody names a version: a router cannot know which client will call it, and
-# no shipped table retries more without bound than this one.
-STRICTEST = "0.4.0"
+# What to judge by when nobody names a version: a router cannot know which client will call it, and no shipped table of
+# that client retries more without bound than this one, nor waits less for an answer.
+STRICTEST: Mapping[str, str] = {CLIENT: "0.4.0", "openai": "3.57.0", "verifiers": "0.4.0"}
 STATUSES = range(200, 600)
 
 
@@ -52,6 +52,25 @@ class Behaviour:
         return f"{self.handling} after {times}{raised}"
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The client's own clocks, in seconds, as it comes.
+
+    `silence_s` and `connect_s` end a try (None: nothing does). `pauses_s` are the longest waits before the second
+    try, the third, and so on; `obeys_retry_after_s` is the longest `Retry-After` that takes their place. `idle_s` is
+    how long an idle connection is kept for the next request.
+    """
+
+    silence_s: float | None = None
+    connect_s: float | None = None
+    pauses_s: tuple[float, ...] = ()
+    idle_s: float = 0.0
+    obeys_retry_after_s: float = 0.0
+
+
+UNTIMED = Timing()
+
+
 @dataclass(frozen=True)
 class Contract:
     """What `client` at `version` does with each status 200..599 and each transport fault.
@@ -64,6 +83,7 @@ class Contract:
     version: str
     statuses: Mapping[int, Behaviour]
     faults: Mapping[str, Behaviour]
+    timing: Timing = UNTIMED
     measured_with: Mapping[str, str] = field(default_factory=dict)
 
     def status(self, status: int) -> Behaviour:
@@ -112,18 +132,31 @@ def shipped_versions(client: str = CLIENT) -> list[str]:
     return sorted(versions, key=_version_key)
 
 
+def shipped_clients() -> list[str]:
+    """Clients that tables are shipped for."""
+    return list(STRICTEST)
+
+
 @functools.cache
 def load_contract(client: str = CLIENT, version: str | None = None) -> Contract:
     """The shipped table of `version`, or the strictest one when it is None.
 
     Raises LookupError, listing what is shipped, for a client or version without a table.
     """
-    asked = version or STRICTEST
+    if client not in STRICTEST:
+        raise LookupError(f"no contract table for {client}; shipped: {', '.join(STRICTEST)}")
+    asked = version or STRICTEST[client]
     if asked not in shipped_versions(client):
-        known = ", ".join(f"{CLIENT} {v}" for v in shipped_versions())
+        known = ", ".join(f"{client} {v}" for v in shipped_versions(client))
         raise LookupError(f"no contract table for {client} {asked}; shipped: {known}")
     text = resources.files(__package__).joinpath("contracts", f"{client}-{asked}.json").read_text("utf-8")
     return contract_from_json(text)
+
+
+def contract_of(requirement: str) -> Contract:
+    """The table that "openai" or "openai==3.57.0" asks for, as `load_contract` gives it."""
+    client, _, version = requirement.partition("==")
+    return load_contract(client.strip(), version.strip() or None)
 
 
 def contract_from_json(text: str) -> Contract:
@@ -136,6 +169,7 @@ def contract_from_json(text: str) -> Contract:
         version=raw["version"],
         statuses=MappingProxyType(statuses),
         faults=MappingProxyType(faults),
+        timing=Timing(**{**raw["timing"], "pauses_s": tuple(raw["timing"]["pauses_s"])}),
         measured_with=MappingProxyType(raw.get("measured_with", {})),
     )
 
@@ -147,6 +181,7 @@ def contract_to_json(contract: Contract) -> str:
     head = {"client": contract.client, "version": contract.version}
     fields = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     fields.append(f'  "measured_with": {json.dumps(dict(contract.measured_with))}')
+    fields.append(f'  "timing": {json.dumps(asdict(contract.timing))}')
     fields.append(f'  "statuses": {_lines(spans)}')
     fields.append(f'  "faults": {_lines(faults)}')
     return "{\n" + ",\n".join(fields) + "\n}\n"

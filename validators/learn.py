@@ -1,28 +1,23 @@
 """Measures a contract: plays every case to a client and records how each call ended.
 
-Works with any client that has `chat`; nothing here knows NeMo-Gym.
+Works with any client that has `chat`; which ones there are is in `clients`.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 from .cases import FAULT_CASES, STATUS_CASES
-from .contract import Behaviour, Contract, Handling
+from .clients import ChatClient, ClientKind
+from .contract import UNTIMED, Behaviour, Contract, Handling, Timing
 from .script import Case
 from .scripted_server import Stage, play
 
 # Seconds that an endless call gets to end by itself once the server has healed, because clients
 # leak connections when they are cancelled in the middle of an answer.
 SETTLE_S = 1.0
-
-
-class ChatClient(Protocol):
-    """A client with its own retry loop; connections are pooled from call to call."""
-
-    async def chat(self, base_url: str, /, **body: Any) -> Any:
-        """POST `body` to `{base_url}/chat/completions`; the decoded answer, or whatever it raises."""
 
 
 async def observe(client: ChatClient, case: Case, *, patience_s: float = 8.0, heal_after_s: float = 1.0) -> Behaviour:
@@ -87,6 +82,7 @@ async def learn(
     *,
     client: str = "measured",
     version: str = "",
+    timing: Timing = UNTIMED,
     measured_with: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     concurrency: int = 24,
@@ -114,5 +110,25 @@ async def learn(
         version=version,
         statuses={status: task.result() for status, task in status_tasks.items()},
         faults={name: task.result() for name, task in fault_tasks.items()},
+        timing=timing,
         measured_with=measured_with or {},
+    )
+
+
+def measure(name: str, kind: ClientKind, *, real_sleeps: bool = False, progress: Progress | None = None) -> Contract:
+    """The contract of the client that is installed. Raises ClientUnavailableError where it is not."""
+    pace = kind.pace.with_real_sleeps() if real_sleeps else kind.pace
+    version, timing = kind.version(), kind.timing()
+    return asyncio.run(
+        learn(
+            functools.partial(kind.open, pace),
+            client=name,
+            version=version,
+            timing=timing,
+            measured_with=kind.measured_with(),
+            progress=progress,
+            concurrency=pace.concurrency,
+            patience_s=pace.patience_s,
+            heal_after_s=pace.heal_after_s,
+        )
     )

@@ -131,14 +131,9 @@ def status_when_none_serves(config: Layered, contract: Contract) -> Iterator[Fin
     value = _value(config, key)
     try:
         status = int(value) if not isinstance(value, bool) else int("not a status")
-        finding = judge_status(status, role="give_up", contract=contract, source=config.where(key), key=key)
+        yield judge_status(status, role="give_up", contract=contract, source=config.where(key), key=key)
     except (TypeError, ValueError):
         yield _finding(config, Verdict.UNSAFE, key, "not a status in 200..599", "409.")
-        return
-    if finding.verdict is Verdict.CAUTION and (contract.status(status).tries or 0) > 1:
-        yield _finding(config, Verdict.UNSAFE, key, f"{finding.problem}; NeMo-RL refuses it", finding.right)
-        return
-    yield finding
 
 
 def timeouts(config: Layered, _contract: Contract) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The questions that a router is asked, and what its answers are worth to NeMo-Gym.
+"""The questions that a router is asked, and what its answers are worth to a client.
 
 Pure: one table of questions, and plain functions from an answer to findings. None of the
 questions can make a server generate a token.
@@ -7,10 +7,10 @@ questions can make a server generate a token.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .contract import Contract
+from .contract import CLIENT, STRICTEST, Contract, Handling
 from .findings import Finding, Verdict
 from .raw_answer import RawAnswer, error_shape, irregularity
-from .status import CLIENT_IDLE_S, judge_status
+from .status import judge_status
 
 NOT_JSON = b"{"  # a body that nothing can be generated from
 _BAD_REQUEST, _FIRST_ERROR = 400, 400
@@ -23,7 +23,7 @@ _SHAPE = '{"error": {"message", "type", "code", "param"}} as application/json.'
 class Question:
     """One request and what it is for.
 
-    `needed`: NeMo-Gym cannot do without this path. `router_made`: the request makes no sense,
+    `needed_by`: the clients that cannot do without this path. `router_made`: the request makes no sense,
     so the router has to find the answer itself. `asked_by_gym`: the client may send such a
     request, so that a connection which breaks over it is a real one.
     """
@@ -32,15 +32,15 @@ class Question:
     path: str
     headers: tuple[str, ...] = ()
     body: bytes = b""
-    needed: bool = False
+    needed_by: frozenset[str] = frozenset()
     router_made: bool = False
     asked_by_gym: bool = True
 
 
 QUESTIONS: dict[str, Question] = {
     "models": Question("GET", "/v1/models"),
-    "chat": Question("POST", "/v1/chat/completions", body=NOT_JSON, needed=True),
-    "tokenize": Question("POST", "/tokenize", body=NOT_JSON, needed=True),
+    "chat": Question("POST", "/v1/chat/completions", body=NOT_JSON, needed_by=frozenset(STRICTEST)),
+    "tokenize": Question("POST", "/tokenize", body=NOT_JSON, needed_by=frozenset({CLIENT})),
     "completions": Question("POST", "/v1/completions", body=NOT_JSON),
     "responses": Question("POST", "/v1/responses", body=NOT_JSON),
     "unknown path": Question("GET", "/v1/gymproof-asks-for-nothing", router_made=True),
@@ -69,7 +69,7 @@ Opinion = tuple[Verdict, str, str]  # verdict, problem, what would be right
 
 
 def judge_answer(url: str, name: str, question: Question, outcome: Outcome, contract: Contract) -> Iterator[Finding]:
-    """What NeMo-Gym would do with the outcome of one question, and whether an error has the usual shape."""
+    """What the client would do with the outcome of one question, and whether an error has the usual shape."""
     if isinstance(outcome, Broken):
         yield Finding(_of_broken(question, outcome), url, name, "", _words(outcome, contract))
         return
@@ -89,22 +89,25 @@ def _of_broken(question: Question, broken: Broken) -> Verdict:
 
 def _words(broken: Broken, contract: Contract) -> str:
     if broken.fault is None:
-        return broken.problem
-    return f"{broken.problem}; to NeMo-Gym's own requests that is: {contract.faults[broken.fault]}"
+        patience = contract.timing.silence_s
+        return f"{broken.problem}; {contract.client} itself would wait " + (
+            f"{patience:g} s" if patience else "for ever"
+        )
+    return f"{broken.problem}; to {contract.client}'s own requests that is: {contract.faults[broken.fault]}"
 
 
 def _of_answer(question: Question, answer: RawAnswer, contract: Contract) -> Opinion:
     if answer.status not in contract.statuses:
         return Verdict.UNSAFE, "not a status in 200..599", ""
     fault = irregularity(answer)
-    if fault is not None:
+    if fault is not None and contract.faults[fault].handling is not Handling.RETURNED:
         return Verdict.UNSAFE, f"{fault.replace('_', ' ')}: {contract.faults[fault]}", ""
     status = judge_status(answer.status, contract=contract)
     if status.verdict is Verdict.UNSAFE:
         return status.verdict, status.problem, status.right
     if answer.status < _FIRST_ERROR:
         return _of_success(question)
-    return _of_error(question, answer)
+    return _of_error(question, answer, contract.client)
 
 
 def _of_success(question: Question) -> Opinion:
@@ -113,27 +116,27 @@ def _of_success(question: Question) -> Opinion:
     return Verdict.SAFE, "a whole answer", ""
 
 
-def _of_error(question: Question, answer: RawAnswer) -> Opinion:
-    if answer.status == _BAD_REQUEST and any(words in answer.body for words in _SCORED_WORDS):
+def _of_error(question: Question, answer: RawAnswer, client: str) -> Opinion:
+    if client == CLIENT and answer.status == _BAD_REQUEST and any(words in answer.body for words in _SCORED_WORDS):
         problem = "a 400 that says max_tokens or context length is scored as a finished, overlong rollout"
         return Verdict.UNSAFE, problem, "another 4xx, or other words."
     if question.router_made or answer.status not in _NOT_SERVED:
         return Verdict.SAFE, "an error that is tried a bounded number of times", ""
-    if question.needed:
-        right = "the URL of a router, or of a server, for NeMo-Gym."
-        return Verdict.UNSAFE, f"serves no {question.path}, which NeMo-Gym needs on every turn", right
-    return Verdict.CAUTION, f"serves no {question.path}, which NeMo-Gym needs only where it is set up to use it", ""
+    if client in question.needed_by:
+        right = f"the URL of a router, or of a server, for {client}."
+        return Verdict.UNSAFE, f"serves no {question.path}, which {client} needs on every turn", right
+    return Verdict.CAUTION, f"serves no {question.path}, which {client} needs only where it is set up to use it", ""
 
 
-def judge_keep_alive(url: str, outcome: Outcome) -> Finding:
+def judge_keep_alive(url: str, outcome: Outcome, contract: Contract) -> Finding:
     """Whether an idle connection outlives the client's interest in it."""
-    verdict, problem, right = _of_keep_alive(outcome)
+    verdict, problem, right = _of_keep_alive(outcome, contract.timing.idle_s)
     value = "" if isinstance(outcome, Broken) else outcome.header("keep-alive") or outcome.header("connection")
     return Finding(verdict, url, "keep-alive", value, problem, right)
 
 
-def _of_keep_alive(outcome: Outcome) -> Opinion:
-    longer = f"keep idle connections for more than {CLIENT_IDLE_S:g} s."
+def _of_keep_alive(outcome: Outcome, idle_s: float) -> Opinion:
+    longer = f"keep idle connections for more than {idle_s:g} s."
     if isinstance(outcome, Broken):
         if outcome.fault is None:
             return Verdict.UNKNOWN, outcome.problem, ""
@@ -141,8 +144,8 @@ def _of_keep_alive(outcome: Outcome) -> Opinion:
     if outcome.header("connection").lower() == "close":
         return Verdict.CAUTION, "every request pays for a new connection", longer
     promised = outcome.header("keep-alive").lower().partition("timeout=")[2].partition(",")[0].strip()
-    if promised.isdigit() and int(promised) <= CLIENT_IDLE_S:
-        problem = f"the client holds on to an idle connection for {CLIENT_IDLE_S:g} s and may send into a closed one"
+    if promised.isdigit() and int(promised) <= idle_s:
+        problem = f"the client holds on to an idle connection for {idle_s:g} s and may send into a closed one"
         return Verdict.CAUTION, problem, longer
     return Verdict.SAFE, "the connection was still good after idling", ""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .contract import Contract
 from .findings import Finding, Verdict
-from .status import CLIENT_IDLE_S, Role, judge_status
+from .status import Role, judge_status
 from .values import Number, port_of, seconds_of
 
 STATUSES: Mapping[str, Role] = {"backend_failure_status": "retry", "no_healthy_backend_status": "give_up"}
@@ -70,10 +70,14 @@ def _order(config: Mapping[str, Any], source: str, contract: Contract) -> Iterat
         problem = f"longer than rollout_timeout_s ({rollout:g}), so the router's deadline never fires"
         right = f"at most {rollout / tries:g}: a 500 is tried {tries} times."
         yield Finding(Verdict.UNSAFE, source, "backend_timeout_s", backend, problem, right)
-    if seconds["client_idle_s"] <= CLIENT_IDLE_S:
+    if contract.timing.silence_s is not None and backend >= contract.timing.silence_s:
+        patience = contract.timing.silence_s
+        problem = f"{contract.client} ends the request itself after {patience:g} s, and asks again beside the first"
+        yield Finding(Verdict.UNSAFE, source, "backend_timeout_s", backend, problem, f"less than {patience:g}.")
+    if seconds["client_idle_s"] <= (idle_s := contract.timing.idle_s):
         problem = (
-            f"the client keeps idle connections for {CLIENT_IDLE_S:g} s; a router that closes them first "
+            f"the client keeps idle connections for {idle_s:g} s; a router that closes them first "
             "makes it send a request twice"
         )
-        right = f"more than {CLIENT_IDLE_S:g}."
+        right = f"more than {idle_s:g}."
         yield Finding(Verdict.CAUTION, source, "client_idle_s", seconds["client_idle_s"], problem, right)

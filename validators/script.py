@@ -73,7 +73,8 @@ class Case:
     `rounds[n]` are the steps for request n; after the last round the last one repeats, or all
     of them with `cycle`. `warm_gap_s` (seconds, or None) makes one call first and leaves the
     connection idle that long, so that the judged call finds it pooled. `body_bytes` is how
-    much text the judged request carries. `cap` is the number of requests that counts as no end.
+    much text the judged request carries. `cap` is the number of requests that counts as no end. With
+    `spares_get` every GET gets its 200, as from a server whose `/health` outlives the rest of it.
     """
 
     rounds: tuple[Steps, ...] = ((),)
@@ -83,6 +84,7 @@ class Case:
     warm_gap_s: float | None = None
     body_bytes: int = 0
     cap: int = 20
+    spares_get: bool = False
 
     def steps(self, request: int) -> Steps:
         """Steps for request number `request`, counted from 0."""

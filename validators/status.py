@@ -1,16 +1,16 @@
-"""Is a status safe to answer NeMo-Gym with? Decided from the contract alone."""
+"""Is a status safe to answer a client with? Decided from its contract alone."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Literal
 
-from .contract import Behaviour, Contract, Handling, load_contract
+from .contract import CLIENT, Behaviour, Contract, Handling, load_contract
 from .findings import Finding, UnsafeForGymError, Verdict
 
 Role = Literal["retry", "give_up", "any"]
 
-SLEEP_S = 0.5  # seconds between two tries of the client
-CLIENT_IDLE_S = 15.0  # seconds that the client keeps an idle connection for its next request
+# What to answer with, best first; which of them says what is up to the client.
+_CANDIDATES: Mapping[Literal["retry", "give_up"], tuple[int, ...]] = {"retry": (500, 503), "give_up": (409, 424)}
 _FIRST_REDIRECT, _FIRST_ERROR = 300, 400
 
 _UNBOUNDED = (
@@ -24,9 +24,27 @@ _SCORED = (
     "a 400 whose body says `max_tokens` or `context length` is scored as a finished, overlong rollout; "
     "anything else in it fails the rollout after 1 try"
 )
-_RETRY = "500 for a failure that another try may mend"
-_GIVE_UP = "409 for one that no try can"
-_RIGHT: Mapping[Role, str] = {"retry": f"{_RETRY}.", "give_up": f"{_GIVE_UP}.", "any": f"{_RETRY}, {_GIVE_UP}."}
+_PURPOSE: Mapping[Literal["retry", "give_up"], str] = {
+    "retry": "for a failure that another try may mend",
+    "give_up": "for one that no try can",
+}
+_ROLES: Mapping[Role, tuple[Literal["retry", "give_up"], ...]] = {
+    "retry": ("retry",),
+    "give_up": ("give_up",),
+    "any": ("retry", "give_up"),
+}
+
+
+def right_status(role: Literal["retry", "give_up"], contract: Contract) -> int:
+    """The status that makes this client try again a bounded number of times, or end the call at once.
+
+    ValueError for a client that no status can make do it.
+    """
+    for status in _CANDIDATES[role]:
+        behaviour = contract.statuses.get(status)
+        if behaviour and behaviour.handling is Handling.RAISED and (behaviour.tries == 1) is (role == "give_up"):
+            return status
+    raise ValueError(f"no status makes {contract.client} {contract.version} {role.replace('_', ' ')}")
 
 
 def judge_status(
@@ -41,37 +59,44 @@ def judge_status(
     """
     _check_question(status, role)
     contract = contract or load_contract()
-    verdict, problem = _judge(status, contract.status(status), role)
-    return Finding(verdict, source, key, status, problem, "" if verdict is Verdict.SAFE else _RIGHT[role])
+    verdict, problem = _judge(status, contract, role)
+    return Finding(verdict, source, key, status, problem, "" if verdict is Verdict.SAFE else _right(role, contract))
+
+
+def _right(role: Role, contract: Contract) -> str:
+    return ", ".join(f"{right_status(one, contract)} {_PURPOSE[one]}" for one in _ROLES[role]) + "."
 
 
 def _check_question(status: Any, role: Any) -> None:
     if isinstance(status, bool) or not isinstance(status, int):
         raise TypeError(f"a status is a whole number such as 409, not {status!r}")
-    if role not in _RIGHT:
-        raise ValueError(f"unknown role {role!r}; known: {', '.join(_RIGHT)}")
+    if role not in _ROLES:
+        raise ValueError(f"unknown role {role!r}; known: {', '.join(_ROLES)}")
 
 
-def _judge(status: int, behaviour: Behaviour, role: Role) -> tuple[Verdict, str]:
+def _judge(status: int, contract: Contract, role: Role) -> tuple[Verdict, str]:
+    behaviour = contract.status(status)
     if behaviour.handling is Handling.UNBOUNDED:
         return Verdict.UNSAFE, _UNBOUNDED
     if behaviour.handling is Handling.HANGS:
         return Verdict.UNSAFE, f"the call never ends: {behaviour}"
     if status < _FIRST_ERROR:
         return _judge_success(status, behaviour, role)
-    return _judge_error(status, behaviour, role)
+    return _judge_error(status, contract, role)
 
 
-def _judge_error(status: int, behaviour: Behaviour, role: Role) -> tuple[Verdict, str]:
+def _judge_error(status: int, contract: Contract, role: Role) -> tuple[Verdict, str]:
+    behaviour = contract.status(status)
     tries = behaviour.tries or 0
     if tries > 1:
-        bounded = f"tried {tries} times within {(tries - 1) * SLEEP_S:.1f} s of waiting, then raised"
+        waiting = sum(contract.timing.pauses_s[: tries - 1])
+        bounded = f"tried {tries} times within {waiting:.1f} s of waiting, then raised"
         if role == "give_up":
-            return Verdict.CAUTION, f"{bounded}: the client repeats what was meant as final"
+            return Verdict.UNSAFE, f"{bounded}: the client repeats what was meant as final"
         return Verdict.SAFE, bounded
     if role == "retry":
         return Verdict.UNSAFE, "not retried: the rollout is lost where another try could have saved it"
-    if status == HTTPStatus.BAD_REQUEST:
+    if status == HTTPStatus.BAD_REQUEST and contract.client == CLIENT:
         return Verdict.CAUTION, _SCORED
     return Verdict.SAFE, f"{behaviour.handling} after 1 try: the rollout fails at once and keeps the error text"
 

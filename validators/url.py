@@ -23,11 +23,11 @@ async def judge_url(
     except ValueError as error:
         raise cannot_tell(url, "url", url, str(error), "http://HOST:PORT/v1.") from error
     await _reach(url, target, timeout_s)
-    asked = [_ask(target, question, timeout_s) for question in QUESTIONS.values()]
+    asked = [ask(target, question, timeout_s) for question in QUESTIONS.values()]
     *outcomes, kept = await asyncio.gather(*asked, _ask_twice(target, hold_s, timeout_s))
     pairs = zip(QUESTIONS.items(), outcomes, strict=True)
     findings = [f for (name, q), outcome in pairs for f in judge_answer(url, name, q, outcome, contract)]
-    return [*findings, judge_keep_alive(url, kept)]
+    return [*findings, judge_keep_alive(url, kept, contract)]
 
 
 async def _reach(url: str, target: Target, timeout_s: float) -> None:
@@ -41,13 +41,14 @@ async def _reach(url: str, target: Target, timeout_s: float) -> None:
     raise cannot_tell(url, "url", url, problem, "the URL of a router that is running.")
 
 
-async def _ask(target: Target, question: Question, timeout_s: float) -> Outcome:
+async def ask(target: Target, question: Question, timeout_s: float) -> Outcome:
+    """One question on a connection of its own, and whatever came of it; it never raises for the server's doing."""
     request = target.request(question.method, question.path, question.headers, question.body)
     try:
         async with asyncio.timeout(timeout_s), connect(target) as connection:
             return await connection.ask(request)
     except TimeoutError:
-        return Broken(None, f"no whole answer within {timeout_s:g} s; the client itself would wait for ever")
+        return Broken(None, f"no whole answer within {timeout_s:g} s")
     except BrokenAnswerError as error:
         return Broken(error.fault, str(error))
     except NotHttpError as error:

@@ -8,6 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from gymproof.validators import Contract, load_contract
+
+from ..choices import contract_client
 from ..faults.base import Layer
 from ..history import Attempt, Call, Ending, FaultWindow, History, Served
 
@@ -33,6 +36,12 @@ def deliveries(history: History) -> Iterator[tuple[Attempt, int, list[Served]]]:
         spans = zip(starts, [*starts[1:], math.inf], strict=True)
         for number, (attempt, (start, end)) in enumerate(zip(attempts, spans, strict=True)):
             yield attempt, number, [one for one in served.get(key, ()) if start <= one.started < end]
+
+
+def contract_of(history: History) -> Contract:
+    """The contract of the client that made the run."""
+    limits = history.limits
+    return load_contract(contract_client(limits.client), limits.client_version or None)
 
 
 def faultless(history: History) -> frozenset[int]:

@@ -1,21 +1,18 @@
-"""No status that Gym retries without end or takes for a success, and none worse than the fleet's state warrants."""
+"""No status that the client retries without end or takes for a success, nor one that gives up too early."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from gymproof.validators import Contract, Handling, load_contract
+from gymproof.validators import Behaviour, Contract, Handling
+from gymproof.validators.contract import CLIENT
 
 from ..faults.base import Layer
 from ..history import Attempt, History, Served
 from .base import Verdict, unless
-from .evidence import by_call, faultless, overlaps, show
+from .evidence import by_call, contract_of, faultless, overlaps, show
 
-_REDIRECTS, _BAD_REQUEST, _RETRY = (
-    HTTPStatus.MULTIPLE_CHOICES,
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-)
+_REDIRECTS, _BAD_REQUEST = HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +20,40 @@ class _Seen:
     """One answer and what there is to know about it."""
 
     status: int
-    handling: Handling | None  # None: a number outside the contract, as no HTTP status is
+    behaviour: Behaviour | None  # None: a number outside the contract, as no HTTP status is
+    client: str
     untraced: bool  # of a call with a tag, and no shard answered that call with this status
     spare: bool  # some shard had no fault in the whole run
 
 
+def _endless(seen: _Seen) -> bool:
+    return seen.behaviour is not None and seen.behaviour.handling is Handling.UNBOUNDED
+
+
+def _final(seen: _Seen) -> bool:
+    return seen.behaviour is not None and seen.behaviour.tries == 1 and seen.status != HTTPStatus.OK
+
+
 # The first rule that applies names the flaw. What none of them names is safe.
 _FLAWS: Sequence[tuple[str, Callable[[_Seen], bool]]] = (
-    ("no status that HTTP knows", lambda seen: seen.handling is None),
-    ("retried without bound", lambda seen: seen.handling is Handling.UNBOUNDED),
+    ("no status that HTTP knows", lambda seen: seen.behaviour is None),
+    ("retried without bound", _endless),
     ("a redirect leads the client past the router", lambda seen: _REDIRECTS <= seen.status < _BAD_REQUEST),
     ("a success that no shard gave", lambda seen: seen.status < _REDIRECTS and seen.untraced),
     (
         "a 400 of the router's own, which Gym may score as a rollout",
-        lambda seen: seen.status == _BAD_REQUEST and seen.untraced,
+        lambda seen: seen.client == CLIENT and seen.status == _BAD_REQUEST and seen.untraced,
     ),
     (
         "gives up while a shard without a fault could serve",
-        lambda seen: seen.status not in (HTTPStatus.OK, _RETRY) and seen.untraced and seen.spare,
+        lambda seen: _final(seen) and seen.untraced and seen.spare,
     ),
 )
 
 
 def check(history: History) -> Verdict:
-    """Judge each status by the contract of the run's client version, and by what shards answered to the same call."""
-    contract = load_contract(version=history.limits.client_version or None)
+    """Judge each status by the contract of the run's client, and by what shards answered to the same call."""
+    contract = contract_of(history)
     served = by_call(history.served)
     offences = []
     for attempt in history.attempts:
@@ -61,10 +67,10 @@ def check(history: History) -> Verdict:
 def _see(history: History, attempt: Attempt, served: Sequence[Served], contract: Contract) -> _Seen | None:
     if attempt.status is None:
         return None
-    behaviour = contract.statuses.get(attempt.status)
     return _Seen(
         status=attempt.status,
-        handling=behaviour.handling if behaviour else None,
+        behaviour=contract.statuses.get(attempt.status),
+        client=contract.client,
         untraced=bool(attempt.call) and not _given(history, attempt, served),
         spare=bool(faultless(history)),
     )

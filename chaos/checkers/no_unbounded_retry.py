@@ -1,19 +1,18 @@
 """The router's answers let every client stop: none asks more often than the contract bounds, none is left asking."""
 
-from gymproof.validators import load_contract
-
 from ..history import History, Outcome
 from .base import Verdict, unless
-from .evidence import by_call, router_was_down
+from .evidence import by_call, contract_of, router_was_down
 
 _RETRY = 500
 
 
 def check(history: History) -> Verdict:
-    """Fail on calls with more attempts than Gym makes of 500s, and on calls that the harness had to cancel."""
-    bound = load_contract(version=history.limits.client_version or None).status(_RETRY).tries
+    """Fail on calls with more attempts than the client makes of 500s, and on calls that the harness had to cancel."""
+    contract = contract_of(history)
+    bound = contract.status(_RETRY).tries
     if bound is None:
-        raise ValueError(f"the contract of {history.limits.client_version or 'the newest client'} retries 500 for ever")
+        raise ValueError(f"the contract of {contract.client} {contract.version} retries 500 for ever")
     offences = [
         f"{call} {path}: {len(tries)} attempts, {bound} are the bound"
         for (call, path), attempts in by_call(history.attempts).items()

@@ -6,10 +6,12 @@ from contextlib import AbstractAsyncContextManager
 from .base import GymClient
 from .gym_like import open_gym_like
 from .nemo_gym import open_nemo_gym
+from .openai import open_openai
 
 CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[GymClient]]] = {
     "nemo-gym": open_nemo_gym,
     "gym-like": open_gym_like,
+    "openai": open_openai,
 }
 
 

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gymproof.validators import gym_client
+from gymproof.validators.clients import nemo_gym
 
 
 class NemoGymClient:
     """`GymClient` over the real `NeMoGymAsyncOpenAI`."""
 
-    def __init__(self, base_url: str, gym: gym_client.GymClient) -> None:
+    def __init__(self, base_url: str, gym: nemo_gym.GymClient) -> None:
         self._base_url = base_url
         self._gym = gym
 
@@ -27,7 +27,7 @@ class NemoGymClient:
 async def open_nemo_gym(base_url: str) -> AsyncIterator[NemoGymClient]:
     """Open the real client in the running loop, one at a time in a process; the first one costs about 5 s of imports.
 
-    Raises GymUnavailableError, which names the command that installs it, where `nemo-gym` is missing.
+    Raises ClientUnavailableError, which names the command that installs it, where `nemo-gym` is missing.
     """
-    async with gym_client.open_gym_client() as gym:
+    async with nemo_gym.open_gym_client() as gym:
         yield NemoGymClient(base_url, gym)

@@ -11,7 +11,8 @@ from gymproof.chaos.clients import CLIENTS, open_client
 from gymproof.chaos.clients.gym_like import GymLikeClient, open_session
 from gymproof.validators import load_contract
 from gymproof.validators.cases import FAULT_CASES
-from gymproof.validators.gym_client import GymUnavailableError, open_gym_client
+from gymproof.validators.clients import ClientKind, ClientUnavailableError
+from gymproof.validators.clients.nemo_gym import open_gym_client
 from gymproof.validators.learn import ChatClient, learn
 
 # The cases with a large upload: aiohttp warns its caller, and Gym sends its bodies like that.
@@ -60,21 +61,21 @@ def test_the_tenacity_client_ends_every_status_as_gym_does(measured, reference):
 
 
 def test_an_unknown_client_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown client 'curl': known are gym-like, nemo-gym"):
+    with pytest.raises(ValueError, match=r"unknown client 'curl': known are gym-like, nemo-gym, openai"):
         open_client("curl", "http://127.0.0.1:1/v1")
 
 
 def test_a_missing_gym_says_how_to_install_it(monkeypatch):
-    def missing():
-        raise GymUnavailableError("nemo-gym is not installed: pip install 'gymproof[gym]'")
+    def missing(kind):
+        raise ClientUnavailableError(f"{kind.package} is not installed: pip install 'gymproof[gym]'")
 
-    monkeypatch.setattr("gymproof.validators.gym_client.gym_version", missing)
+    monkeypatch.setattr(ClientKind, "version", missing)
 
     async def use():
         async with open_client("nemo-gym", "http://127.0.0.1:1/v1"):
             pass
 
-    with pytest.raises(GymUnavailableError, match="pip install"):
+    with pytest.raises(ClientUnavailableError, match="pip install"):
         asyncio.run(use())
 
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from gymproof.validators import Behaviour, Handling, load_contract
 from gymproof.validators import cli as cli_module
+from gymproof.validators import learn as learn_module
+from gymproof.validators.clients import CLIENTS, ClientKind, ClientUnavailableError
 from gymproof.validators.contract import contract_from_json
-from gymproof.validators.gym_client import GymUnavailableError, gym_version
 from gymproof.validators.learn import learn
 from gymproof.validators.script import always
 from gymproof.validators.scripted_server import play
@@ -88,7 +89,7 @@ def test_another_gym_version_has_another_verdict():
 
 
 def test_the_installed_gym_can_be_asked_for(monkeypatch):
-    monkeypatch.setattr(cli_module, "gym_version", lambda: "0.7.0")
+    monkeypatch.setattr(ClientKind, "version", lambda _kind: "0.7.0")
 
     assert run("503", "--gym", "installed").exit_code == 0
 
@@ -193,8 +194,8 @@ def measured(monkeypatch):
     """Let the command measure whatever the test says, without the real client."""
 
     def set_measured(contract):
-        monkeypatch.setattr(cli_module, "gym_version", lambda: contract.version)
-        monkeypatch.setattr(cli_module, "_measure", lambda _version, **_options: contract)
+        monkeypatch.setattr(ClientKind, "version", lambda _kind: contract.version)
+        monkeypatch.setattr(cli_module, "_measure", lambda _client, **_options: contract)
 
     return set_measured
 
@@ -232,7 +233,7 @@ def test_a_gym_can_be_compared_with_another_version(measured):
     result = run("--learn", "--gym", "0.4.0")
 
     assert result.exit_code == 1
-    assert "20 differ" in result.stdout
+    assert "21 differ" in result.stdout
 
 
 def test_what_was_measured_can_be_saved_as_a_table(measured, tmp_path):
@@ -253,16 +254,16 @@ def test_differences_can_be_json(measured):
     measured(replace(SHIPPED, statuses={**SHIPPED.statuses, 200: SHIPPED.status(503)}))
     told = json.loads(run("--learn", "--json").stdout)
 
-    assert (told["same"], told["cases"]) == (False, 558)
+    assert (told["same"], told["cases"]) == (False, 561)
     assert told["differences"][0]["name"] == "status 200"
     assert told["differences"][0]["measured"]["handling"] == "unbounded"
 
 
 def test_learning_without_gym_leaves_with_2_and_says_how_to_get_it(monkeypatch):
-    def missing():
-        raise GymUnavailableError("nemo-gym is not installed: pip install 'gymproof[gym]'")
+    def missing(_kind):
+        raise ClientUnavailableError("nemo-gym is not installed: pip install 'gymproof[gym]'")
 
-    monkeypatch.setattr(cli_module, "gym_version", missing)
+    monkeypatch.setattr(ClientKind, "version", missing)
     result = run("--learn")
 
     assert result.exit_code == 2
@@ -272,11 +273,11 @@ def test_learning_without_gym_leaves_with_2_and_says_how_to_get_it(monkeypatch):
 @pytest.mark.gym
 def test_the_installed_gym_is_measured_by_the_command(monkeypatch):
     try:
-        gym_version()
-    except GymUnavailableError as error:
+        CLIENTS["nemo-gym"].version()
+    except ClientUnavailableError as error:
         pytest.skip(str(error))
     one_case = functools.partial(learn, statuses={503: always(plain(503))}, faults={})
-    monkeypatch.setattr(cli_module, "learn", one_case)
+    monkeypatch.setattr(learn_module, "learn", one_case)
     told = json.loads(run("--learn", "--json").stdout)
 
-    assert (told["same"], told["cases"], told["version"]) == (True, 1, gym_version())
+    assert (told["same"], told["cases"], told["version"]) == (True, 1, CLIENTS["nemo-gym"].version())

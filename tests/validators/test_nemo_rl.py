@@ -42,7 +42,7 @@ def test_a_good_configuration_has_only_good_findings():
 UNSAFE = [
     (f"{ROUTER}.no_healthy_backend_status=503", "without bound"),
     (f"{ROUTER}.no_healthy_backend_status=429", "without bound"),
-    (f"{ROUTER}.no_healthy_backend_status=500", "NeMo-RL refuses it"),
+    (f"{ROUTER}.no_healthy_backend_status=500", "repeats what was meant as final"),
     (f"{ROUTER}.no_healthy_backend_status=200", "taken for a success"),
     (f"{ROUTER}.no_healthy_backend_status=99", r"not a status in 200\.\.599"),
     (f"{ROUTER}.no_healthy_backend_status=none", "not a status"),

@@ -45,7 +45,7 @@ def test_no_question_can_make_a_server_generate():
         ("responses", error(404), Verdict.CAUTION, "only where it is set up"),
         ("chat", RawAnswer(200, "", TYPED, b"{}"), Verdict.CAUTION, "makes no sense"),
         ("chat", Broken("fin_after_request", "closed"), Verdict.UNSAFE, "retried without bound"),
-        ("header too long", Broken("rst_after_request", "reset"), Verdict.CAUTION, "NeMo-Gym's own requests"),
+        ("header too long", Broken("rst_after_request", "reset"), Verdict.CAUTION, "nemo-gym's own requests"),
         ("chat", Broken(None, "no whole answer within 10 s"), Verdict.UNKNOWN, "no whole answer"),
         ("not HTTP", error(502), Verdict.UNSAFE, "without bound"),
     ],
@@ -81,6 +81,6 @@ def test_the_shape_of_a_backends_error_is_not_the_routers_business():
     ],
 )
 def test_keep_alive_gets_its_verdict(outcome, verdict, words):
-    finding = judge_keep_alive(URL, outcome)
+    finding = judge_keep_alive(URL, outcome, load_contract())
 
     assert (finding.verdict, words in finding.problem) == (verdict, True), finding

@@ -45,11 +45,9 @@ def test_500_is_right_for_another_try_and_409_for_none_by_every_table(version):
     assert validate_status(409, role="give_up", contract=contract).tries == 1
 
 
-def test_500_as_a_last_word_is_tried_again_which_is_worth_a_caution():
-    finding = judge_status(500, role="give_up")
-
-    assert finding.verdict is Verdict.CAUTION
-    assert "3 times" in finding.problem
+def test_500_as_a_last_word_is_refused_since_it_is_tried_again():
+    with pytest.raises(UnsafeForGymError, match=r"3 times .* repeats what was meant as final\. Right: 409"):
+        validate_status(500, role="give_up")
 
 
 @pytest.mark.parametrize("status", [401, 404, 409, 422, 501, 599])
@@ -122,6 +120,6 @@ def test_another_contract_gives_another_verdict():
     mended = Contract("nemo-gym", "9", {503: Behaviour(Handling.RAISED, 3, "E")}, {})
 
     assert validate_status(503, role="retry", contract=mended).tries == 3
-    hanging = Contract("nemo-gym", "9", {503: Behaviour(Handling.HANGS, 1)}, {})
+    hanging = Contract("nemo-gym", "9", {**load_contract().statuses, 503: Behaviour(Handling.HANGS, 1)}, {})
     with pytest.raises(UnsafeForGymError, match="never ends"):
         validate_status(503, contract=hanging)

@@ -8,21 +8,19 @@ import asyncio
 import builtins
 import gc
 import importlib
-import importlib.metadata
-import platform
 import sys
 import types
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
+from ..contract import Timing
+from .base import ClientKind, ClientUnavailableError, Pace
+
 MINIMUM_PYTHON = (3, 12)
+PAUSE_S = 0.5  # written out in the client's two loops, not named there
 _LEAKS = ("Unclosed connection", "Unclosed response")
-
-
-class GymUnavailableError(ImportError):
-    """A user asked for the real client on a machine that does not have it."""
 
 
 class GymClient:
@@ -50,19 +48,6 @@ class GymClient:
 
     def _to(self, base_url: str) -> Any:
         return self._class(base_url=base_url, api_key=self._api_key)
-
-
-def gym_version() -> str:
-    """Version of the installed nemo-gym; GymUnavailableError when there is none."""
-    try:
-        return importlib.metadata.version("nemo-gym")
-    except importlib.metadata.PackageNotFoundError:
-        raise GymUnavailableError(_how_to_get_it()) from None
-
-
-def measured_with() -> dict[str, str]:
-    """Versions under the client that its behaviour depends on."""
-    return {"python": platform.python_version(), "aiohttp": importlib.metadata.version("aiohttp")}
 
 
 @asynccontextmanager
@@ -96,7 +81,7 @@ async def open_gym_client(
 
 
 def _import_gym() -> tuple[Any, Any]:
-    gym_version()
+    KIND.version()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -105,14 +90,36 @@ def _import_gym() -> tuple[Any, Any]:
                 importlib.import_module("nemo_gym.server_utils"),
             )
         except ImportError as error:
-            raise GymUnavailableError(f"nemo-gym is installed but does not import: {error}") from error
+            raise ClientUnavailableError(f"nemo-gym is installed but does not import: {error}") from error
+
+
+def _open(pace: Pace | None = None) -> AbstractAsyncContextManager[GymClient]:
+    return open_gym_client(sleep_s=pace.sleep_s if pace else None)
+
+
+def timing() -> Timing:
+    """The limits that the installed client comes with, read off its session: it has a pool, two pauses and no clock."""
+    return asyncio.run(_timing())
+
+
+async def _timing() -> Timing:
+    openai_utils, server_utils = _import_gym()
+    async with open_gym_client():
+        session = server_utils.get_global_aiohttp_client()
+        limits, idle_s = session.timeout, session.connector._keepalive_timeout  # noqa: SLF001
+    return Timing(
+        silence_s=limits.sock_read or limits.total,
+        connect_s=limits.sock_connect or limits.connect,
+        pauses_s=(PAUSE_S,) * (openai_utils.MAX_NUM_TRIES - 1),
+        idle_s=idle_s,
+    )
 
 
 def _how_to_get_it() -> str:
-    here = ".".join(map(str, sys.version_info[:2]))
     if sys.version_info < MINIMUM_PYTHON:
+        here = ".".join(map(str, sys.version_info[:2]))
         return f"nemo-gym needs Python >= 3.12 and this is {here}: run uv run --python 3.12 --extra gym ..."
-    return "nemo-gym is not installed: pip install 'gymproof[gym]'"
+    return "pip install 'gymproof[gym]'"
 
 
 @contextmanager
@@ -181,3 +188,12 @@ def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
             delattr(module, name)
         else:
             setattr(module, name, before)
+
+
+KIND = ClientKind(
+    package="nemo-gym",
+    how_to_get_it=_how_to_get_it,
+    under=("aiohttp",),
+    open=_open,
+    timing=timing,
+)

@@ -1,16 +1,16 @@
 """The real NeMo-Gym client, where it is installed."""
 
 import asyncio
-import functools
 import importlib.metadata
 import sys
 
 import pytest
 
-from gymproof.validators import differences, load_contract, shipped_versions
+from gymproof.validators import differences, load_contract
 from gymproof.validators.cases import STATUS_CASES
-from gymproof.validators.gym_client import GymUnavailableError, gym_version, measured_with, open_gym_client
-from gymproof.validators.learn import learn
+from gymproof.validators.clients import ClientUnavailableError
+from gymproof.validators.clients.nemo_gym import KIND, open_gym_client
+from gymproof.validators.learn import learn, measure
 from gymproof.validators.script import always, in_turn
 from gymproof.validators.scripted_server import play
 from gymproof.validators.wire import OK, answer, plain
@@ -22,25 +22,19 @@ gym = pytest.mark.gym
 def _gym_is_needed(request):
     if request.node.get_closest_marker("gym"):
         try:
-            gym_version()
-        except GymUnavailableError as error:
+            KIND.version()
+        except ClientUnavailableError as error:
             pytest.skip(str(error))
 
 
 @gym
 def test_the_installed_gym_behaves_as_its_shipped_table_says():
-    version = gym_version()
-    assert version in shipped_versions()
-    measured = asyncio.run(
-        learn(
-            functools.partial(open_gym_client, sleep_s=0.001),
-            client="nemo-gym",
-            version=version,
-            measured_with=measured_with(),
-        )
-    )
+    version = KIND.version()
+    shipped = load_contract(version=version)
+    measured = measure("nemo-gym", KIND)
 
-    assert differences(load_contract(version=version), measured) == []
+    assert differences(shipped, measured) == []
+    assert measured.timing == shipped.timing
 
 
 @gym
@@ -124,8 +118,8 @@ def test_a_machine_without_gym_is_told_what_to_install(monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     monkeypatch.setattr(sys, "version_info", (3, 12, 1))
-    with pytest.raises(GymUnavailableError, match=r"pip install 'gymproof\[gym\]'"):
-        gym_version()
+    with pytest.raises(ClientUnavailableError, match=r"pip install 'gymproof\[gym\]'"):
+        KIND.version()
 
 
 def test_a_python_too_old_for_gym_is_told_so(monkeypatch):
@@ -134,5 +128,5 @@ def test_a_python_too_old_for_gym_is_told_so(monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     monkeypatch.setattr(sys, "version_info", (3, 11, 9))
-    with pytest.raises(GymUnavailableError, match=r"needs Python >= 3\.12 and this is 3\.11"):
-        gym_version()
+    with pytest.raises(ClientUnavailableError, match=r"needs Python >= 3\.12 and this is 3\.11"):
+        KIND.version()
