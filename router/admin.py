@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -13,6 +14,7 @@ from multidict import CIMultiDict
 from .answers import refusal
 from .config import ConfigError
 from .metrics import RouterCollector, exposition
+from .policies import Pressure
 from .shard import Shard
 from .urls import BadBackendUrlError, shown
 
@@ -32,6 +34,9 @@ class Controlled(Protocol):
 
     def is_ready(self) -> bool:
         """Whether user traffic would be served now."""
+
+    def pressure(self) -> Pressure:
+        """How full the engines' caches are."""
 
     def shards(self) -> list[Shard]:
         """The members."""
@@ -142,7 +147,8 @@ def _ready(router: Controlled) -> Handler:
     async def ready(_request: web.Request) -> web.StreamResponse:
         serving = [shard.url for shard in router.shards() if shard.record.serving]
         status = HTTPStatus.OK if router.is_ready() else HTTPStatus.SERVICE_UNAVAILABLE
-        return _json({"ready": router.is_ready(), "serving": serving}, status)
+        pressure = asdict(router.pressure())
+        return _json({"ready": router.is_ready(), "serving": serving, "kv_cache": pressure}, status)
 
     return ready
 

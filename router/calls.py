@@ -33,6 +33,7 @@ class Call:
     started: float  # time.monotonic() when the head had come
     deadline: float
     open_stream: OpenStream
+    session: bytes = b""  # of the client's own naming
     tried: list[Shard] = field(default_factory=list)
     delivered: int = 0  # attempts that count against max_attempts
     last: Outcome = Outcome.NO_SHARD

@@ -12,11 +12,13 @@ from .config import ConfigError, RouterConfig, make_config, read_file
 from .core import BindError, Router, bind_both
 from .events import LOG, configure_logging
 from .impl import new_event_loop
+from .policies import POLICIES
 from .urls import authority
 
 BAD_INPUT = 2
 SIGNALLED = 128  # and the signal's number, as a shell has it
 GC_THRESHOLD = 50_000
+POLICY_HELP = f"{', '.join(POLICIES)}. [session]"
 
 app = typer.Typer(help="One stable URL in front of a vLLM fleet.", no_args_is_help=True, add_completion=False)
 
@@ -40,7 +42,10 @@ def serve(
     connect_timeout_s: Annotated[float | None, typer.Option(help="Bound of one connect. [5]")] = None,
     no_healthy_backend_status: Annotated[int | None, typer.Option(help="When no shard may serve. [409]")] = None,
     backend_failure_status: Annotated[int | None, typer.Option(help="When another shard may do it. [500]")] = None,
-    policy: Annotated[str | None, typer.Option(help="least_outstanding or round_robin. [least_outstanding]")] = None,
+    policy: Annotated[str | None, typer.Option(help=POLICY_HELP)] = None,
+    session_entries: Annotated[int | None, typer.Option(help="Session names remembered. [262144]")] = None,
+    session_ttl_s: Annotated[float | None, typer.Option(help="Forget an idle session. [7200]")] = None,
+    kv_capacity_tokens: Annotated[int | None, typer.Option(help="KV cache of an engine. [from its metrics]")] = None,
     max_attempts: Annotated[int | None, typer.Option(help="Shards that may see one request. [2]")] = None,
     no_shard_hold_s: Annotated[float | None, typer.Option(help="Wait this long for a shard. [0]")] = None,
     max_body_mib: Annotated[int | None, typer.Option(help="Largest request body. [512]")] = None,

@@ -72,7 +72,10 @@ class RouterConfig(BaseModel):
     connect_timeout_s: Seconds = Field(default_factory=_default_connect_timeout)
     no_healthy_backend_status: int = 409
     backend_failure_status: int = 500
-    policy: str = "least_outstanding"
+    policy: str = "session"
+    session_entries: Annotated[int, Field(ge=1)] = 262_144  # names of sessions remembered
+    session_ttl_s: Seconds = 7200.0  # longer than a rollout's longest tool call
+    kv_capacity_tokens: Annotated[int, Field(ge=1)] | None = None  # of each engine; None: what its metrics say
     max_attempts: Annotated[int, Field(ge=1)] = 2
     no_shard_hold_s: SecondsOrNone = 0.0
     max_body_mib: Annotated[int, Field(ge=1)] = 512

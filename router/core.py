@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from random import Random
 
 from aiohttp import web
 
@@ -25,10 +26,12 @@ from .events import LOG, Journal
 from .fleet import Fleet
 from .health import Event, Rules, State
 from .intake import ListenerLimits
+from .kv_scrape import INTERVAL_S as SCRAPE_INTERVAL_S
+from .kv_scrape import KvScrape
 from .limits import in_flight_limit, raise_file_limit
 from .listener import BACKLOG, Listener
 from .metrics import RouterCollector, Tally
-from .policies import POLICIES
+from .policies import POLICIES, PolicySettings, Pressure
 from .probes import MAX_PROBE_ANSWER, Monitor, ProbeSettings
 from .shard import Shard
 from .transport import Pool
@@ -109,6 +112,11 @@ def endpoints_for(config: RouterConfig) -> list[Endpoint]:
     return list(endpoints.values())
 
 
+def policy_settings(config: RouterConfig) -> PolicySettings:
+    """What the policy is told."""
+    return PolicySettings(config.session_entries, config.session_ttl_s, config.kv_capacity_tokens)
+
+
 def open_journal(path: Path | None) -> Journal:
     """The event log. Raises ConfigError."""
     try:
@@ -130,7 +138,7 @@ class Router:
         self.fleet = Fleet(
             endpoints_for(config),
             rules=rules_for(config),
-            policy=POLICIES[config.policy],
+            policy=POLICIES[config.policy](policy_settings(config), Random()),  # noqa: S311  nothing secret
             make_pool=make_pool,
             clock=time.monotonic,
             trial_interval_s=config.probe_interval_s,
@@ -178,6 +186,8 @@ class Router:
             self._tasks.append(asyncio.create_task(self._monitor().run(), name="monitor"))
         if self.config.health is not HealthMode.OFF and self.config.stall_after_s:
             self._tasks.append(asyncio.create_task(self._wedge_watch().run(), name="progress watch"))
+        if self.fleet.reads_metrics:
+            self._tasks.append(asyncio.create_task(self._kv_scrape().run(), name="KV scrape"))
         if self.config.health is HealthMode.PUSHED and not self.pushes:
             self.fleet.awaits_push = True
             self._tasks.append(asyncio.create_task(self._expect_push(), name="first push"))
@@ -224,11 +234,19 @@ class Router:
         make_pool = partial(Pool, connect_timeout_s=stall_after_s, max_body=MAX_PROBE_ANSWER, keep=False)
         return WedgeWatch(self.fleet, stall_after_s, make_pool, self.journal)
 
+    def _kv_scrape(self) -> KvScrape:
+        make_pool = partial(Pool, connect_timeout_s=SCRAPE_INTERVAL_S, max_body=MAX_PROBE_ANSWER, keep=False)
+        return KvScrape(self.fleet, make_pool, self.journal)
+
     # What a controller and the admin port may ask
 
     def is_ready(self) -> bool:
         """Whether user traffic would be served now."""
         return self.fleet.serving and not self.listener.draining
+
+    def pressure(self) -> Pressure:
+        """How full the engines' caches are."""
+        return self.fleet.pressure
 
     def shards(self) -> list[Shard]:
         """The members, RETIRED ones included."""

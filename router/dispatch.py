@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .answers import Answer, Statuses, failure_answer
 from .calls import Call
+from .conversation import answer_key, context_tokens, turn_of
 from .events import LOG, Journal
 from .failures import VERDICTS, AttemptError, Blame, ClientGoneError, Outcome, Reached, Reply, Retry, fair, may_go_on
 from .fleet import Fleet
@@ -18,6 +19,7 @@ from .headers import passed_back, request_head
 from .judge import judge
 from .metrics import Tally
 from .poison import PoisonMemory, digest, is_poison
+from .policies import Choice, Turn
 from .relay import relay
 from .shard import Shard
 from .upstream_connection import Response
@@ -72,13 +74,15 @@ class Dispatcher:
     async def _answer(self, call: Call) -> Answer | None:
         if self._poison and self._is_poison(call):
             return self._refuse(call)
+        fleet = self._fleet
+        turn = turn_of(call.path, call.session, call.body, fleet.knows) if fleet.reads_turns else Turn()
         while True:
-            shard = self._fleet.pick(call.tried)
-            if shard is None:
+            choice = self._fleet.pick(turn, call.tried)
+            if choice is None:
                 if not call.tried and await self._held(call):
                     continue
                 return self._refuse(call)
-            attempt = await self._attempt_on(shard, call)
+            attempt = await self._attempt_on(choice, call, turn)
             reply = VERDICTS[attempt.outcome].reply
             if reply is not Reply.TRY_AGAIN and reply is not Reply.GIVE_UP:
                 return attempt.answer
@@ -102,8 +106,21 @@ class Dispatcher:
 
     # One shard
 
-    async def _attempt_on(self, shard: Shard, call: Call) -> Attempt:
-        """Try a shard: once, or once more on a fresh connection if the pooled one had been closed."""
+    async def _attempt_on(self, choice: Choice[Shard], call: Call, turn: Turn) -> Attempt:
+        """Try a shard, and give the choice back however that ends."""
+        tokens, key = None, b""
+        try:
+            attempt = await self._attempt_at(choice.shard, call)
+            if attempt.outcome is Outcome.SERVED and self._fleet.reads_turns:
+                body = b"" if attempt.answer is None else attempt.answer.body
+                tokens = context_tokens(body) or turn.tokens
+                key = answer_key(turn, body)
+        finally:
+            self._fleet.release(choice, tokens, key)
+        return attempt
+
+    async def _attempt_at(self, shard: Shard, call: Call) -> Attempt:
+        """Try once, or once more on a fresh connection if the pooled one had been closed."""
         call.tried.append(shard)
         started = time.monotonic()
         attempt = await self._attempt(shard, call, started, fresh=False)

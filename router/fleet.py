@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from .failures import VERDICTS, Blame, Outcome
 from .health import NEVER, Event, Record, Rules, State
-from .policies import Policy
+from .policies import Choice, Policy, Pressure, Sample, Turn
 from .shard import Shard
 from .transport import Pool
 from .urls import Endpoint, parse_backend
@@ -23,7 +23,7 @@ class Fleet:
         endpoints: Iterable[Endpoint],
         *,
         rules: Rules,
-        policy: Policy,
+        policy: Policy[Shard],
         make_pool: Callable[[Endpoint], Pool],
         clock: Callable[[], float],
         trial_interval_s: float = 1.0,
@@ -36,7 +36,8 @@ class Fleet:
         self._trial_interval_s = trial_interval_s
         self._shards: dict[str, Shard] = {}
         self._waiters: set[asyncio.Future[None]] = set()
-        self._turn = 0
+        self._healthy: list[Shard] = []
+        self._suspect: list[Shard] = []
         self.paused = False  # somebody has announced it: silence is nobody's fault
         self._resumed_at = NEVER
         self._by_push = unproven
@@ -72,16 +73,45 @@ class Fleet:
         except ValueError:
             return None
 
-    def pick(self, tried: Collection[Shard] = ()) -> Shard | None:
-        """The shard that serves next: a HEALTHY one, or else a SUSPECT one; never one of `tried`."""
-        self._turn += 1
+    @property
+    def reads_turns(self) -> bool:
+        """Whether the policy wants to know which conversation a request belongs to."""
+        return self._policy.reads_turns
+
+    def knows(self, key: bytes) -> bool:
+        """Whether the policy needs no more of a session than its name."""
+        return self._policy.knows(key, self._clock())
+
+    @property
+    def reads_metrics(self) -> bool:
+        """Whether it wants to be told of engines' metrics."""
+        return self._policy.reads_metrics
+
+    @property
+    def pressure(self) -> Pressure:
+        """How full the engines' caches are, as far as they have been scraped."""
+        return self._policy.pressure()
+
+    def pick(self, turn: Turn, tried: Collection[Shard] = ()) -> Choice[Shard] | None:
+        """The shard that serves next: a HEALTHY one, or else a SUSPECT one; never one of `tried`.
+
+        The choice is handed back to `release` when its attempt has ended.
+        """
         if self._trials and (trial := self._trial(tried)) is not None:
-            return trial
-        for group in (self._healthy, self._suspect):
-            choices = [shard for shard in group if shard not in tried] if tried else group
-            if choices:
-                return self._policy(choices, self._turn)
-        return None
+            return Choice(trial)
+        choice = self._policy.choose(turn, self._clock(), tried)
+        if choice is None:
+            rest = [shard for shard in self._suspect if shard not in tried]
+            choice = Choice(min(rest, key=lambda shard: shard.in_flight)) if rest else None
+        return choice
+
+    def release(self, choice: Choice[Shard], tokens: int | None = None, key: bytes = b"") -> None:
+        """The attempt on a choice has ended: the context's tokens after its answer, and its session's name."""
+        self._policy.ended(choice, self._clock(), tokens, key)
+
+    def scraped(self, shard: Shard, sample: Sample) -> None:
+        """An engine's metrics have been read."""
+        self._policy.scraped(shard, sample, self._clock())
 
     def paused_since(self, started: float) -> bool:
         """Whether a pause was announced that lasts, or lasted at or after `started`."""
@@ -236,6 +266,10 @@ class Fleet:
 
     def _sort(self) -> None:
         shards = self._shards.values()
-        self._healthy = [shard for shard in shards if shard.record.state is State.HEALTHY]
-        self._suspect = [shard for shard in shards if shard.record.state is State.SUSPECT]
+        healthy = [shard for shard in shards if shard.record.state is State.HEALTHY]
+        suspect = [shard for shard in shards if shard.record.state is State.SUSPECT]
+        if healthy != self._healthy or suspect != self._suspect:
+            serving, resting = (healthy, suspect) if healthy else (suspect, healthy)
+            self._policy.set_serving(serving, self._clock(), resting)
+        self._healthy, self._suspect = healthy, suspect
         self._trials = [shard for shard in self._suspect if shard.record.trial]

@@ -27,7 +27,7 @@ READABLE_CODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 class HeadFilter:
     """Takes a request's header lines one by one; keeps what is forwarded, and what the router itself must know."""
 
-    __slots__ = ("_dropped", "_lines", "content_length", "expect", "request_id", "size")
+    __slots__ = ("_dropped", "_lines", "content_length", "expect", "request_id", "session", "size")
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
@@ -36,6 +36,7 @@ class HeadFilter:
         self.content_length = 0
         self.expect = b""
         self.request_id = b""
+        self.session = b""
 
     def add(self, name: bytes, value: bytes) -> None:
         """One header line."""
@@ -46,6 +47,8 @@ class HeadFilter:
             return
         if lower == b"x-request-id":
             self.request_id = value
+        elif lower == b"x-session-id":
+            self.session = value
         elif lower == b"accept-encoding":
             value = readable_codings(value)
         self._lines.append(b"%b: %b\r\n" % (name, value))

@@ -98,6 +98,7 @@ class Listener:
             started=message.started,
             deadline=message.started + self.limits.deadline_s,
             open_stream=open_stream,
+            session=head.session,
         )
 
     def refused(self, answer: Answer) -> None:

@@ -45,6 +45,7 @@ class RouterCollector(Collector):
         yield self._answers()
         yield self._duration()
         yield GaugeMetricFamily("gym_router_in_flight", "Client requests under way.", self._tally.in_flight)
+        yield from self._pressure()
         yield from self._shards()
 
     def _answers(self) -> Metric:
@@ -58,6 +59,16 @@ class RouterCollector(Collector):
         edges = [*(str(edge) for edge in BUCKETS_S), "+Inf"]
         family.add_metric([], list(zip(edges, accumulate(self._tally.buckets), strict=True)), self._tally.seconds)
         return family
+
+    def _pressure(self) -> Iterator[Metric]:
+        pressure = self._fleet.pressure
+        why = "1 if the caches are full and hit ever less: reduce concurrent rollouts."
+        yield GaugeMetricFamily("gym_router_fleet_full", why, float(pressure.full))
+        if pressure.usage is not None:
+            yield GaugeMetricFamily("gym_router_kv_cache_usage", "Mean over the engines, 0 to 1.", pressure.usage)
+        if pressure.hit_rate is not None:
+            why = "Of the engines' prefix caches, over the last minute."
+            yield GaugeMetricFamily("gym_router_prefix_hit_rate", why, pressure.hit_rate)
 
     def _shards(self) -> Iterator[Metric]:
         attempts = CounterMetricFamily("gym_router_attempts", "Attempts by outcome.", labels=["shard", "outcome"])

@@ -166,7 +166,7 @@ def read_until(stream, text):
         ("--backend http://h --no-shard-hold-s inf", "--no-shard-hold-s:", "inf", "no deadline at all; a finite"),
         ("--backend http://h --stall-after-s inf", "--stall-after-s:", "inf", "no deadline at all; a finite"),
         ("--backend http://h --client-idle-s nan", "--client-idle-s:", "nan", "greater than 0"),
-        ("--backend http://h --policy best", "--policy:", "'best'", "known: least_outstanding, round_robin"),
+        ("--backend http://h --policy best", "--policy:", "'best'", "known: session, consistent_hash"),
         ("--backend http://h --port 70000", "--port:", "70000", "less than or equal to 65535"),
         ("--backend http://h --host 192.0.2.1 --port 0", "--host:", "192.0.2.1", "an address of this machine"),
         ("--backend http://h --config /no/such.toml", "--config:", "/no/such.toml", "No such file"),

@@ -197,7 +197,7 @@ def test_an_unsafe_status_is_refused_by_name(status):
         ({"connect_timeout_s": 9.0}, "connect_timeout_s"),
         ({"backend_timeout_s": 0}, "backend_timeout_s"),
         ({"port": 70_000}, "port"),
-        ({"policy": "best"}, "known: least_outstanding, round_robin"),
+        ({"policy": "best"}, "known: session, consistent_hash"),
         ({"nonsense": 1}, "nonsense"),
         ({"no_shard_hold_s": 50.0}, "no_shard_hold_s"),
         ({"backend_failure_status": 409}, "409"),

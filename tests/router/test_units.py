@@ -1,6 +1,4 @@
-"""The pure parts: URLs, headers, policies, judging, streams' marks, poison, limits."""
-
-from dataclasses import dataclass
+"""The pure parts: URLs, headers, judging, streams' marks, poison, limits."""
 
 import pytest
 
@@ -10,17 +8,9 @@ from gymproof.router.headers import HeadFilter, passed_back, request_head
 from gymproof.router.judge import judge
 from gymproof.router.limits import in_flight_limit
 from gymproof.router.poison import PoisonMemory, is_poison
-from gymproof.router.policies import POLICIES, least_outstanding, round_robin
 from gymproof.router.sse import StreamWatch, has_event
 from gymproof.router.surface import outside
 from gymproof.router.urls import BadBackendUrlError, parse_backend
-
-
-@dataclass
-class Loaded:
-    name: str
-    in_flight: int
-
 
 # URLs
 
@@ -146,26 +136,6 @@ def test_paths_of_one_engine_are_not_forwarded_and_the_404_says_where_to_send_th
 
 def test_other_paths_are_not_forwarded():
     assert outside("POST", "/v1/embeddings").status == 404
-
-
-# Policies
-
-
-def test_least_outstanding_takes_the_least_loaded():
-    shards = [Loaded("a", 3), Loaded("b", 1), Loaded("c", 2)]
-
-    assert {least_outstanding(shards, turn).name for turn in range(9)} == {"b"}
-
-
-@pytest.mark.parametrize("policy", POLICIES.values())
-def test_equal_shards_share_the_load(policy):
-    shards = [Loaded("a", 0), Loaded("b", 0), Loaded("c", 0)]
-
-    assert {policy(shards, turn).name for turn in range(3)} == {"a", "b", "c"}
-
-
-def test_round_robin_ignores_load():
-    assert round_robin([Loaded("a", 9), Loaded("b", 0)], 2).name == "a"
 
 
 # Judging

@@ -1,0 +1,225 @@
+"""The default: a conversation stays where its prefix is cached, and leaves a full engine only for one with room.
+
+Placement of new sessions does most of the work: by requests in flight and by the contexts that engines hold, with the
+siblings of a group packed while their shard is not over the mean. Without metrics, nothing ever moves.
+"""
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from random import Random
+from typing import Generic
+
+from .base import Choice, PolicySettings, Pressure, S, Sample, Turn, some_of
+from .books import RESIDENT_S, Book, Groups, Session, Sessions
+from .consistent_hash import hash64
+from .pressure import PressureGauge
+
+FULL = 0.9  # a home over this may be left,
+FULL_AND_WAITING = 0.8  # or over this, if requests wait there,
+ROOM = 0.8  # for a shard that stays under this with the prompt
+GAP = 0.2  # and is so much emptier.
+MOVE_PAUSE_S = 60.0  # Not again for so long,
+MOVES_PER_REQUEST = 0.003  # and only so often over all.
+MOVES_KEPT = 20.0
+PLACED_AMONG = 16  # shards, if there are more: a new session must not cost more in a larger fleet
+PACKED_LOAD = 1.15  # of the mean: up to this, a group's next sibling joins the others
+
+
+class SessionPolicy(Generic[S]):
+    """Session affinity with a KV guard."""
+
+    reads_turns = True
+    reads_metrics = True
+
+    def __init__(self, settings: PolicySettings, random: Random) -> None:
+        self._capacity = settings.kv_capacity_tokens
+        self._random = random.random
+        self.sessions: Sessions[S] = Sessions(settings.session_entries, settings.session_ttl_s)
+        self._groups: Groups[S] = Groups()
+        self.books: dict[S, Book[S]] = {}
+        self._serving: list[Book[S]] = []
+        self._in_flight = 0  # on all that serve
+        self._resident = 0
+        self._quiet: deque[tuple[float, Session[S]]] = deque()  # when to look whether a session is still resident
+        self._moves = 5.0
+        self._gauge = PressureGauge()
+
+    # Who serves
+
+    def set_serving(self, serving: Sequence[S], now: float, resting: Sequence[S] = ()) -> None:
+        """Shards in neither list are lost: their sessions are placed anew, and they come back empty."""
+        del now
+        kept = {*serving, *resting}
+        for shard in [shard for shard in self.books if shard not in kept]:
+            self.books.pop(shard).lost = True
+        for shard in (*serving, *resting):
+            if shard not in self.books:
+                self.books[shard] = Book(shard, hash64(shard.url.encode()))
+        for book in self._serving:
+            book.serving = False
+        self._serving = sorted((self.books[shard] for shard in serving), key=lambda book: book.order)
+        for book in self._serving:
+            book.serving = True
+        self._in_flight = sum(book.in_flight for book in self._serving)
+        self._resident = sum(book.resident for book in self._serving)
+
+    # Choosing
+
+    def knows(self, key: bytes, now: float) -> bool:
+        """Whether it has a home: where it starts or is placed anew, its group matters too."""
+        session = self.sessions.find((key,), now)
+        return session is not None and not session.book.lost
+
+    def choose(self, turn: Turn, now: float, tried: Collection[S] = ()) -> Choice[S] | None:
+        """The home, if it may serve; a shard by load for all else."""
+        self._forget_quiet(now)
+        self._moves = min(MOVES_KEPT, self._moves + MOVES_PER_REQUEST)
+        session = self.sessions.find(turn.keys, now)
+        if session is not None and session.book.serving and session.book.shard not in tried:
+            book = session.book if turn.light else self._roomier(session, turn, now) or session.book
+        elif (placed := self._place(turn, now, tried)) is not None:
+            book = placed
+        else:
+            return None
+        book.in_flight += 1
+        self._in_flight += 1
+        if turn.light:
+            return Choice(book.shard, (book, None))
+        session = self._settle(session, book, turn, now)
+        session.open += 1
+        if turn.group:
+            self._groups.served(turn.group, book)
+        return Choice(book.shard, (book, session))
+
+    def _settle(self, session: Session[S] | None, book: Book[S], turn: Turn, now: float) -> Session[S]:
+        """Open a session, or go on with it; its home changes if the old one is lost, left, or has never answered.
+
+        A detour, for a retry or while the home rests, changes no home.
+        """
+        if session is None:
+            session = Session(book, turn.tokens, now)
+        elif session.book is not book and (session.moved_at == now or session.book.lost or not session.answered):
+            self._count(session, resident=False)
+            session.book = book
+        self._resize(session, max(session.tokens, turn.tokens))
+        self._count(session, resident=True)
+        if turn.keys:
+            self.sessions.name(turn.keys[0], session, now)
+        return session
+
+    def _roomier(self, session: Session[S], turn: Turn, now: float) -> Book[S] | None:
+        """The shard for which a session leaves its full home."""
+        home = session.book.fresh(now)
+        if home is None or not (home.usage > FULL or (home.waiting and home.usage > FULL_AND_WAITING)):
+            return None
+        if self._gauge.now.full or self._moves < 1 or now - session.moved_at < MOVE_PAUSE_S:
+            return None
+        usages = [
+            (sample.usage + book.added, book, sample)
+            for book in some_of(self._serving, int(self._random() * len(self._serving)))
+            if (sample := book.fresh(now)) is not None
+        ]
+        usage, book, sample = min(usages, key=lambda entry: entry[0], default=(1.0, session.book, home))
+        capacity = self._capacity or sample.capacity
+        if not capacity:
+            return None
+        share = max(session.tokens, turn.tokens) / capacity
+        if usage + share >= ROOM or usage > home.usage - GAP:
+            return None
+        book.added += share
+        self._moves -= 1
+        session.moved_at = now
+        return book
+
+    def _place(self, turn: Turn, now: float, tried: Collection[S]) -> Book[S] | None:
+        """For what has no home: among the shards that hold its first turn, or else the least loaded of all."""
+        serving = self._serving
+        count = len(serving)
+        if not count:
+            return None
+        by_flight = 0.5 / max(1.0, self._in_flight / count)
+        by_resident = 0.5 / max(1.0, self._resident / count)
+
+        def load(book: Book[S]) -> float:
+            return by_flight * book.in_flight + by_resident * book.resident
+
+        warm = [book for book in self._groups.books(turn.group) or () if book.serving and book.shard not in tried]
+        if turn.light and warm:
+            return warm[0]
+        packed = [book for book in warm if load(book) <= PACKED_LOAD and self._has_room(book, now)]
+        choices: Sequence[Book[S]] = packed or some_of(serving, int(self._random() * count), PLACED_AMONG)
+        if tried and not packed:
+            choices = [book for book in choices if book.shard not in tried] or [
+                book for book in serving if book.shard not in tried
+            ]
+        return min(choices, key=load, default=None)
+
+    @staticmethod
+    def _has_room(book: Book[S], now: float) -> bool:
+        sample = book.fresh(now)
+        return sample is None or sample.usage + book.added < ROOM
+
+    # Learning
+
+    def ended(self, choice: Choice[S], now: float, tokens: int | None = None, key: bytes = b"") -> None:
+        """Release the shard; remember how long the context has become."""
+        if choice.books is None:  # not this policy's choice
+            return
+        book, session = choice.books
+        book.in_flight -= 1
+        if book.serving:
+            self._in_flight -= 1
+        if session is None:
+            return
+        session.open -= 1
+        session.touched_at = now
+        if tokens is not None and session.book is book:
+            session.answered = True
+            self._resize(session, tokens)
+            if key:
+                self.sessions.name(key, session, now)
+        if not session.queued:
+            session.queued = True
+            self._quiet.append((now + RESIDENT_S, session))
+
+    def scraped(self, shard: S, sample: Sample, now: float) -> None:
+        """Believe it for a while."""
+        book = self.books.get(shard)
+        if book is None:
+            return
+        book.sample, book.sampled_at, book.added = sample, now, 0.0
+        self._gauge.note(shard.url, sample)
+        if self._gauge.round_is_over(now):
+            fresh = (book.fresh(now) for book in self._serving)
+            self._gauge.judge([sample.usage for sample in fresh if sample is not None], now)
+
+    def pressure(self) -> Pressure:
+        """As of the last round of metrics."""
+        return self._gauge.now
+
+    def _forget_quiet(self, now: float) -> None:
+        """Nobody says when a rollout is over, so contexts count for a while after the last answer."""
+        quiet = self._quiet
+        while quiet and quiet[0][0] <= now:
+            _, session = quiet.popleft()
+            due = session.touched_at + RESIDENT_S
+            if session.open or due > now:
+                quiet.append((max(due, now + RESIDENT_S) if session.open else due, session))
+            else:
+                session.queued = False
+                self._count(session, resident=False)
+
+    def _resize(self, session: Session[S], tokens: int) -> None:
+        if session.resident:
+            self._add(session.book, tokens - session.tokens)
+        session.tokens = tokens
+
+    def _count(self, session: Session[S], *, resident: bool) -> None:
+        if session.resident is not resident:
+            session.resident = resident
+            self._add(session.book, session.tokens if resident else -session.tokens)
+
+    def _add(self, book: Book[S], tokens: int) -> None:
+        book.resident += tokens
+        if book.serving:
+            self._resident += tokens

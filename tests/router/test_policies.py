@@ -1,0 +1,303 @@
+"""Who serves next, in virtual time: the code of the router, without a socket."""
+
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymproof.router.policies import POLICIES, PolicySettings, Sample, Turn
+from gymproof.router.policies.pressure import WINDOW, PressureGauge
+
+CAPACITY = 1_000_000
+
+
+@dataclass(eq=False)
+class Shard:
+    url: str
+    in_flight: int = 0
+
+
+class Desk:
+    """A policy over some shards, and what is in flight on them."""
+
+    def __init__(self, count, policy="session", seed=1, *, backwards=False, **settings):
+        self.shards = [Shard(f"http://h{number}") for number in range(count)]
+        self.policy = POLICIES[policy](PolicySettings(**settings), Random(seed))
+        self.now = 0.0
+        self.policy.set_serving(self.shards[::-1] if backwards else self.shards, self.now)
+
+    def send(self, key=b"", group=b"", tokens=1000, tried=()):
+        turn = Turn((key,) if key else (), group, tokens)
+        choice = self.policy.choose(turn, self.now, tried)
+        choice.shard.in_flight += 1
+        return choice
+
+    def end(self, choice, tokens=1000):
+        choice.shard.in_flight -= 1
+        self.policy.ended(choice, self.now, tokens)
+
+    def turn(self, key=b"", group=b"", tokens=1000):
+        choice = self.send(key, group, tokens)
+        self.end(choice, tokens)
+        return choice.shard
+
+    def serving(self, *shards, resting=()):
+        self.policy.set_serving(shards, self.now, resting)
+
+    def scrape(self, usages, waiting=0):
+        for shard, usage in zip(self.shards, usages, strict=True):
+            self.policy.scraped(shard, Sample(usage, waiting, CAPACITY), self.now)
+
+    def full_home(self, others, home=0.95):
+        """A session at home on a shard this full, the others being so full."""
+        shard = self.turn(b"s")
+        self.scrape([home if other is shard else others for other in self.shards])
+        return shard
+
+
+# What an engine's cache depends on
+
+
+def test_under_ordinary_noise_nothing_moves():
+    desk, random = Desk(16), Random(7)
+    keys = [b"%d" % number for number in range(16 * 14)]
+    homes = {key: desk.turn(key) for key in keys}
+    moves = turns = 0
+    for _ in range(60):
+        desk.now += 1
+        desk.scrape([random.uniform(0.4, 0.7) for _ in desk.shards])
+        under_way = [(key, desk.send(key)) for key in keys if random.random() < 0.5]
+        turns += len(under_way)
+        moves += sum(choice.shard is not homes[key] for key, choice in under_way)
+        for _, choice in under_way:
+            desk.end(choice)
+
+    assert moves < turns / 1000
+
+
+def test_siblings_are_packed_but_not_piled_up():
+    desk = Desk(16)
+    for number in range(16 * 7):
+        desk.send(b"old%d" % number)
+    siblings = [desk.send(b"%d" % number, b"group") for number in range(16)]
+    mean = sum(shard.in_flight for shard in desk.shards) / 16
+
+    assert max(shard.in_flight for shard in desk.shards) <= 1.15 * mean + 1
+    assert len({choice.shard for choice in siblings}) < 16
+
+
+def test_a_full_home_is_not_left_for_one_that_is_hardly_emptier():
+    desk = Desk(4)
+    home = desk.full_home(others=0.85)
+
+    assert desk.turn(b"s") is home
+
+
+def test_a_full_home_is_left_for_one_with_room_but_not_again_within_a_minute():
+    desk = Desk(4)
+    home = desk.full_home(others=0.3)
+    desk.now += 1
+    second = desk.turn(b"s")
+    desk.scrape([0.95 if shard is second else 0.1 for shard in desk.shards])
+    desk.now += 1
+
+    assert second is not home
+    assert desk.turn(b"s") is second
+
+
+def test_frozen_metrics_move_nothing():
+    desk = Desk(4)
+    home = desk.full_home(others=0.1)
+    desk.now += 15.1
+
+    assert desk.turn(b"s") is home
+
+
+def test_an_unknown_capacity_moves_nothing():
+    desk = Desk(4)
+    home = desk.turn(b"s")
+    for shard in desk.shards:
+        desk.policy.scraped(shard, Sample(0.95 if shard is home else 0.1), desk.now)
+
+    assert desk.turn(b"s") is home
+
+
+def test_moves_are_rationed():
+    desk = Desk(2)
+    keys = [b"%d" % number for number in range(200)]
+    homes = {key: desk.turn(key) for key in keys}
+    full = desk.shards[0]
+    desk.scrape([0.95, 0.1])
+    moved = [key for key in keys if homes[key] is full and desk.turn(key) is not full]
+
+    assert 1 <= len(moved) <= 7
+
+
+def test_when_a_shard_dies_and_returns_sessions_do_not_go_back():
+    desk = Desk(4)
+    keys = [b"%d" % number for number in range(40)]
+    before = {key: desk.turn(key) for key in keys}
+    lost, *others = desk.shards
+    desk.serving(*others)
+    during = {key: desk.turn(key) for key in keys}
+    desk.serving(*desk.shards)
+    after = {key: desk.turn(key) for key in keys}
+
+    assert all(during[key] is before[key] for key in keys if before[key] is not lost)
+    assert after == during
+
+
+def test_a_shard_that_only_rests_keeps_its_sessions():
+    desk = Desk(2)
+    home = desk.turn(b"s")
+    other = next(shard for shard in desk.shards if shard is not home)
+    desk.serving(other, resting=[home])
+    away = desk.turn(b"s")
+    desk.serving(*desk.shards)
+
+    assert (away, desk.turn(b"s")) == (other, home)
+
+
+def test_a_retry_goes_elsewhere_and_changes_no_home():
+    desk = Desk(3)
+    home = desk.turn(b"s")
+    retry = desk.send(b"s", tried=[home])
+    desk.end(retry)
+
+    assert retry.shard is not home
+    assert desk.turn(b"s") is home
+
+
+def test_a_session_whose_first_attempt_failed_is_at_home_where_it_was_answered():
+    desk = Desk(3)
+    failed = desk.send(b"s")
+    desk.end(failed, tokens=None)
+    answered = desk.send(b"s", tried=[failed.shard])
+    desk.end(answered)
+
+    assert desk.turn(b"s") is answered.shard
+
+
+def test_sessions_are_forgotten_by_number_and_by_age():
+    desk = Desk(4, session_entries=10, session_ttl_s=3600.0)
+    for number in range(100):
+        desk.turn(b"%d" % number)
+    assert len(desk.policy.sessions) == 10
+    desk.now += 3601
+    desk.turn(b"new")
+
+    assert len(desk.policy.sessions) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=60))
+def test_a_session_stays_while_its_home_serves(turns):
+    desk, homes = Desk(5), {}
+    for number, answered in turns:
+        desk.now += 10
+        choice = desk.send(b"%d" % number)
+        desk.end(choice, 1000 if answered or number not in homes else None)
+        assert homes.setdefault(number, choice.shard) is choice.shard
+
+
+@given(st.integers(1, 40), st.integers(0, 4))
+def test_only_a_lost_shards_sessions_move(sessions, lost):
+    desk = Desk(5)
+    homes = {number: desk.turn(b"%d" % number) for number in range(sessions)}
+    gone = desk.shards[lost]
+    desk.serving(*(shard for shard in desk.shards if shard is not gone))
+
+    for number, home in homes.items():
+        assert (desk.turn(b"%d" % number) is home) is (home is not gone)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["served", "failed", "died", "returned"])), max_size=60))
+def test_counters_return_to_zero_after_any_mixture_of_endings(steps):
+    desk, under_way = Desk(3), []
+    for number, step in steps:
+        desk.now += 1
+        if step == "died":
+            desk.serving(*desk.shards[1:])
+        elif step == "returned":
+            desk.serving(*desk.shards)
+        else:
+            under_way.append((desk.send(b"%d" % number, b"g"), step))
+    for choice, step in under_way:
+        desk.end(choice, 2000 if step == "served" else None)
+    desk.serving(*desk.shards)
+    desk.now += 1000
+    desk.turn()
+    desk.now += 1000
+    desk.policy.choose(Turn(light=True), desk.now)
+
+    assert desk.policy._in_flight == 1
+    assert [book.resident for book in desk.policy.books.values()] == [0, 0, 0]
+    assert sum(book.in_flight for book in desk.policy.books.values()) == 1
+
+
+# All policies
+
+
+@pytest.mark.parametrize("policy", ["session", "least_outstanding", "round_robin"])
+def test_requests_without_a_key_spread_within_a_tenth(policy):
+    desk = Desk(16, policy)
+    for _ in range(1600):
+        desk.send()
+
+    assert all(90 <= shard.in_flight <= 110 for shard in desk.shards)
+
+
+@pytest.mark.parametrize("policy", ["session", "consistent_hash"])
+def test_the_order_of_the_urls_does_not_matter(policy):
+    one, other = Desk(20, policy), Desk(20, policy, backwards=True)
+
+    for number in range(100):
+        assert one.send(b"%d" % number).shard.url == other.send(b"%d" % number).shard.url
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_was_tried_is_not_chosen_and_nothing_is_chosen_from_nobody(policy):
+    desk = Desk(3, policy)
+
+    assert desk.send(b"s", tried=desk.shards[:2]).shard is desk.shards[2]
+    assert desk.policy.choose(Turn((b"s",)), 0.0, desk.shards) is None
+
+
+def test_the_least_loaded_is_chosen():
+    desk = Desk(3, "least_outstanding")
+    desk.shards[0].in_flight, desk.shards[2].in_flight = 2, 3
+
+    assert desk.send().shard is desk.shards[1]
+
+
+def test_two_draws_avoid_the_busy():
+    desk = Desk(2, "power_of_two")
+    desk.shards[0].in_flight = 1000
+    for _ in range(100):
+        desk.send()
+
+    assert desk.shards[1].in_flight > 60
+
+
+def test_a_hashed_session_returns_with_its_shard():
+    desk = Desk(4, "consistent_hash")
+    home = desk.turn(b"s")
+    desk.serving(*(shard for shard in desk.shards if shard is not home))
+    assert desk.turn(b"s") is not home
+    desk.serving(*desk.shards)
+
+    assert desk.turn(b"s") is home
+
+
+# An over-full fleet
+
+
+def test_full_caches_that_hit_ever_less_are_called_over_full():
+    gauge, queries, hits = PressureGauge(), 0.0, 0.0
+    for number in range(3 * WINDOW):
+        queries += 100
+        hits += 97 if number < 2 * WINDOW else 40
+        gauge.note("http://h", Sample(0.9, queries=queries, hits=hits))
+        gauge.judge([0.9], 5.0 * number)
+        assert gauge.now.full is (number >= 2 * WINDOW + 1)
