@@ -17,12 +17,14 @@ MOST_TOKENS = 8192  # of one answer
 
 @dataclass(slots=True)
 class Rollout:
-    """One rollout: `context` tokens so far, `turns` more requests."""
+    """One rollout: `context` tokens so far, of which an engine has seen `known`, and `turns` more requests."""
 
     prefix: Prefix
     draws: Random
     context: int
+    known: int
     turns: int
+    shard: int | None = None  # where its last turn went
 
     @property
     def id(self) -> int:
@@ -56,6 +58,7 @@ class Rollouts:
     def answered(self, rollout: Rollout, answer: int) -> float:
         """Extend the context by an answer and what its tools say; seconds until the next turn, or the next rollout."""
         work = self._workload
+        rollout.known = rollout.context + answer - 1  # the last token of an answer is never an input
         rollout.context += answer + max(1, int(lognormal(rollout.draws, work.tool_mean, work.tool_sigma)))
         rollout.turns -= 1
         if rollout.context >= work.max_context - 64:
@@ -75,9 +78,10 @@ class Rollouts:
 
     def _make(self, *, aged: bool) -> Rollout:
         group, first = next(self._group)
-        rollout = Rollout(Prefix(self._made, group, first), Random(f"rollout {self._seed} {self._made}"), first, 0)
+        draws = Random(f"rollout {self._seed} {self._made}")
+        known = 0 if self._made % self._workload.group == 0 else first
+        rollout = Rollout(Prefix(self._made, group, first), draws, first, known, self._turns(draws, aged=aged))
         self._made += 1
-        rollout.turns = self._turns(rollout.draws, aged=aged)
         if aged:
             self._age(rollout)
         return rollout
@@ -98,6 +102,7 @@ class Rollouts:
         if rollout.context > work.max_context * 0.95:
             rollout.context = int(work.max_context * (0.3 + 0.65 * draws.random()))
         rollout.turns -= past
+        rollout.known = rollout.context
 
 
 def lognormal(draws: Random, mean: float, sigma: float) -> float:

@@ -3,6 +3,8 @@
 from random import Random
 from typing import Protocol
 
+from gymproof.router.policies import POLICIES
+
 from .rollouts import Rollout
 
 
@@ -66,3 +68,54 @@ class PinnedReplicas:
         """Free its place."""
         if (home := self._home.pop(rollout.id, None)) is not None:
             self._rollouts[home] -= 1
+
+
+class Shard:
+    """What a policy sees of one."""
+
+    __slots__ = ("in_flight", "url")
+
+    def __init__(self, number: int) -> None:
+        self.url = f"http://shard{number}:8000/v1"
+        self.in_flight = 0
+
+
+class Stateless:
+    """One of the router's own policies that needs no books."""
+
+    def __init__(self, shards: int, policy: str) -> None:
+        self._policy = POLICIES[policy]
+        self._shards = [Shard(number) for number in range(shards)]
+        self._numbers = {shard: number for number, shard in enumerate(self._shards)}
+        self._serving = list(self._shards)
+        self._turn = 0
+
+    def route(self, rollout: Rollout, now: float) -> int | None:
+        if not self._serving:
+            return None
+        shard = self._policy(self._serving, self._turn)
+        self._turn += 1
+        shard.in_flight += 1
+        return self._numbers[shard]
+
+    def ended(self, rollout: Rollout, shard: int, answer: int | None, now: float) -> None:
+        self._shards[shard].in_flight -= 1
+
+    def scraped(self, shard: int, usage: float, waiting: int, now: float) -> None:
+        pass
+
+    def serving(self, shard: int, *, up: bool) -> None:
+        changed = self._shards[shard]
+        self._serving = [s for s in self._shards if (s in self._serving and s is not changed) or (up and s is changed)]
+
+    def over(self, rollout: Rollout) -> None:
+        pass
+
+
+ROUTERS = {"pinned_replicas": 0, "round_robin": 0, "least_outstanding": 0}
+
+
+def make_router(policy, experiment, seed):
+    if policy == "pinned_replicas":
+        return PinnedReplicas(experiment.engines, seed)
+    return Stateless(experiment.engines, policy)

@@ -119,6 +119,7 @@ class Simulation:
             env.process(self._fail(experiment.outage))
         env.run(experiment.end)
         self.tally.sent(env.now, 0)
+        self.tally.preemptions = sum(server.engine.preemptions for server in self.servers)
         return self.tally
 
     def _slot(self, rollout: Rollout) -> Process:
@@ -142,13 +143,15 @@ class Simulation:
         while True:
             shard = self._router.route(rollout, env.now)
             if shard is not None:
+                self.tally.moves += rollout.shard not in {None, shard} and env.now > experiment.warm_up
+                rollout.shard = shard
                 request = Request(rollout.prefix, rollout.context, answer)
                 yield env.timeout(experiment.hop + experiment.model.server_s)
                 arrived = env.now
                 if (yield self.servers[shard].submit(request)):
                     self._router.ended(rollout, shard, answer, env.now)
                     self.tally.sent(env.now, -1)
-                    self.tally.ended(request, sent, arrived, env.now)
+                    self.tally.ended(request, rollout.known, sent, arrived, env.now)
                     return
                 self._router.ended(rollout, shard, None, env.now)
             self.tally.repeats += 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from .engine import Engine, Request
 
-BUCKET_S = 30.0
+BUCKET_S = 20.0
 SAMPLE_S = 5.0
 HIT_WINDOW = 20  # samples: 100 s
 
@@ -30,14 +30,15 @@ class Tally:
     prompt: int = 0
     answer: int = 0
     hit: int = 0
+    new: int = 0  # prompt tokens that no cache could have: not part of the rollout's last turn, nor of its group's first
     ttft_s: float = 0.0
     tpot_s: float = 0.0
     tpot_requests: int = 0
     queue_s: float = 0.0
     e2e: list[float] = field(default_factory=list)
-    away_s: float = 0.0
-    moves: int = 0
-    repeats: int = 0
+    moves: int = 0  # turns that went elsewhere than the one before
+    repeats: int = 0  # turns sent again
+    preemptions: int = 0
     in_flight: int = 0
     in_flight_s: float = 0.0
     running: list[int] = field(default_factory=list)
@@ -52,8 +53,11 @@ class Tally:
         self._since = now
         self.in_flight += change
 
-    def ended(self, request: Request, sent: float, arrived: float, now: float) -> None:
-        """A request got its answer: sent by the client, arrived at the engine, and now."""
+    def ended(self, request: Request, known: int, sent: float, arrived: float, now: float) -> None:
+        """A request, of whose prompt a cache could have `known` tokens, got its answer.
+
+        It was sent by the client, arrived at the engine, and ended now.
+        """
         bucket = self.buckets[int(now / BUCKET_S)]
         bucket.requests += 1
         bucket.prompt += request.prompt
@@ -65,6 +69,7 @@ class Tally:
         self.prompt += request.prompt
         self.answer += request.answer
         self.hit += request.hit
+        self.new += request.prompt - known
         self.queue_s += request.admitted - arrived
         self.ttft_s += request.first_token - sent
         self.e2e.append(now - sent)
