@@ -46,8 +46,7 @@ def simulate(
     console.print(reading(), "\n")
     for experiment in chosen:
         console.print(workload_table(found, experiment, used))
-    if set(chosen) == set(EXPERIMENTS) and set(used) == set(ROUTERS):
-        console.print(target_table(judge(found, numbers)))
+    console.print(target_table(judge(found, numbers)))
     if plots:
         draw(found, chosen, used, plots)
 

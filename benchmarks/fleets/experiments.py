@@ -64,6 +64,6 @@ def runs(experiments: Iterable[str], policies: Iterable[str], seeds: Iterable[in
 def run(name: str, policy: str, seed: int, progress: Callable[[float], None] = lambda _: None) -> Result:
     """Simulate one."""
     experiment = EXPERIMENTS[name]
-    router = make_router(policy, experiment, seed)
+    router = make_router(policy, experiment.engines, seed)
     tally = Simulation(experiment, router, seed).run(progress)
     return result(experiment, tally, name=name, policy=policy, seed=seed)

@@ -44,7 +44,7 @@ METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run. `ceiling` is the hit rate of a cache that forgets nothing: all but the new tokens of each prompt."""
+    """One run. `ceiling` is the hit rate of one cache that forgets nothing: all but the new tokens, in whole hits."""
 
     experiment: str
     policy: str

