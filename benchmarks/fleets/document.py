@@ -39,7 +39,9 @@ class Reading:
     gain_without_ttft: float  # the baseline, if TTFT and queue cost nothing
 
 
-def read(before: Column = DOCUMENT["baseline"], after: Column = DOCUMENT["unified"], rollouts: int = ROLLOUTS) -> Reading:
+def read(
+    before: Column = DOCUMENT["baseline"], after: Column = DOCUMENT["unified"], rollouts: int = ROLLOUTS
+) -> Reading:
     """Take the gain of one column over another apart."""
     outside_before, outside_after = outside_s(before, rollouts), outside_s(after, rollouts)
 

@@ -32,6 +32,33 @@ class HttpWork:
     end: float
 
 
+# Both with KV caches that hold the rollouts of one shard, and not those of all: a policy that spreads turns evicts.
+SOCKETS = HttpWork(
+    rollouts=24,
+    group=4,
+    turns=14,
+    first_words=300,
+    tool_words=120,
+    answer_tokens=24,
+    away_mean=0.7,
+    warm_up=8.0,
+    end=32.0,
+)
+SOCKETS_SHARDS, SOCKETS_ARGS = 4, ("--prefill-us", "500", "--block-size", "16", "--num-blocks", "700")
+VLLM = HttpWork(
+    rollouts=8,
+    group=2,
+    turns=14,
+    first_words=150,
+    tool_words=60,
+    answer_tokens=16,
+    away_mean=0.05,
+    warm_up=8.0,
+    end=32.0,
+)
+VLLM_SHARDS, VLLM_ARGS = 2, ("--block-size", "32", "--num-gpu-blocks-override", "400")
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """One answer; lengths in tokens, times in seconds from the sending."""
@@ -65,7 +92,9 @@ class Clients:
     async def slot(self, session: aiohttp.ClientSession) -> None:
         """One place of the loop: rollouts one after the other, for ever."""
         start = Random(f"slot {self._seed} {self._begun}").random()
-        turns = max(1, round(self._work.turns * (1 - start)))  # the first ones are shorter, so that they don't move in step
+        turns = max(
+            1, round(self._work.turns * (1 - start))
+        )  # the first ones are shorter, so that they don't move in step
         while True:
             await self._rollout(session, self._next(), turns)
             turns = self._work.turns

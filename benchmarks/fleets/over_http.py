@@ -1,7 +1,7 @@
 """A fleet of servers behind a real gym-router: one run for each policy, measured by the clients and by `/metrics`."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from math import nan
@@ -41,11 +41,24 @@ class HttpResult:
     failed: int
 
 
+async def compare(
+    fleet: LocalFleet, policies: Sequence[str], work: HttpWork, repetitions: int, folder: Path, done: Callable[[], None]
+) -> list[HttpResult]:
+    """Every policy in every repetition, in turn, so that a busy machine is busy for all; `done` hears of each run."""
+    results = []
+    async with fleet:
+        for repetition in range(repetitions):
+            for policy in policies:
+                results.append(await measure(fleet, policy, work, repetition, folder / f"{repetition}-{policy}"))
+                done()
+    return results
+
+
 async def measure(fleet: LocalFleet, policy: str, work: HttpWork, repetition: int, folder: Path) -> HttpResult:
     """One policy, on a router and servers that have just been started: every run begins with empty caches."""
     await _restart(fleet)
     urls = [shard.url for shard in fleet.shards]
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True)  # noqa: ASYNC240  at once
     wiring = Wiring(urls, deadline_s=120.0, max_attempts=2, folder=folder)
     async with AsyncExitStack() as stack:
         guard = stack.enter_context(Guard())
@@ -86,7 +99,9 @@ async def _watch(session: aiohttp.ClientSession, urls: Sequence[str], clients: C
         running.append(sum(shard[_RUNNING] for shard in await _scrape(session, urls)))
     after = await _scrape(session, urls)
     clients.counting = False
-    grown = [{name: new.get(name, 0.0) - old.get(name, 0.0) for name in new} for old, new in zip(before, after, strict=True)]
+    grown = [
+        {name: new.get(name, 0.0) - old.get(name, 0.0) for name in new} for old, new in zip(before, after, strict=True)
+    ]
     return _Metrics(grown, running)
 
 
@@ -105,7 +120,9 @@ async def _scrape_one(session: aiohttp.ClientSession, url: str) -> dict[str, flo
 def _result(policy: str, repetition: int, seen: Seen, metrics: _Metrics, seconds: float) -> HttpResult:
     answers = seen.answers
     if not answers:
-        raise ValueError(f"{policy}: no request was answered in the {seconds:g} s that were measured; {seen.failed} failed")
+        raise ValueError(
+            f"{policy}: no request was answered in the {seconds:g} s that were measured; {seen.failed} failed"
+        )
     total = {name: sum(shard.get(metric, 0.0) for shard in metrics.grown) for name, metric in _COUNTERS.items()}
     spread = [(one.e2e - one.first_token) / (one.answer - 1) for one in answers if one.answer > 1]
     column = Column(

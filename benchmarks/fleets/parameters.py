@@ -1,8 +1,8 @@
 """Every number of the simulated engines and of their work: one table each, a row a parameter, with its origin.
 
-"The document" is the published benchmark (`document.py`): Nemotron-3 Super 120B, contexts to 131,072 tokens, 256 rollouts
-in flight on two nodes of eight H200. What it reports fixes some parameters, others are derived or assumed; each row says
-which. The spiral's engines are larger models with less room for KV, near the fleet's capacity.
+"The document" is the published benchmark (`document.py`): Nemotron-3 Super 120B, contexts to 131,072 tokens, 256
+rollouts in flight on two nodes of eight H200. What it reports fixes some parameters, others are derived or assumed; each
+row says which. The spiral's engines have less room for KV, near the fleet's capacity.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
-    """One engine. A step takes `base_s + per_seq_s * running + per_context_s * context tokens of those that decode
+    """One engine.
+
+    A step takes `base_s + per_seq_s * running + per_context_s * context tokens of those that decode
     + per_prefill_s * prefilled tokens * (1 + per_prefix * tokens before them)` seconds.
     """
 
@@ -80,7 +82,7 @@ ENGINE: Mapping[str, Row] = {
         "s", same(0.01643, 0.0132, 0.0150), "fitted to the document's TPOT, 26 ms; spiral: assumed",
     ),
     "per_seq_s": Row(
-        "s", same(8e-5, 9e-4, 1.5e-4), "estimated: more experts are touched by each further token (512 experts, top 22)",
+        "s", same(8e-5, 9e-4, 1.5e-4), "estimated: each further token touches more experts (512, top 22)",
     ),
     "per_context_s": Row("s", same(1e-9, 8e-9, 1.4e-8), "derived: KV bytes of a token / HBM bandwidth"),
     "per_prefill_s": Row(

@@ -8,7 +8,7 @@ from .rollouts import Rollout
 
 
 class PinnedReplicas:
-    """A rollout stays where it was pinned, be that full; here a replica is one engine. Another one only where that is down."""
+    """A rollout stays where it was pinned, be that full; another one only where that is down. A replica is one engine."""
 
     def __init__(self, shards: int, seed: int) -> None:
         self._draws = Random(seed)
@@ -42,6 +42,7 @@ class PinnedReplicas:
 
     def serving(self, shard: int, now: float, *, up: bool) -> None:
         """Remember."""
+        del now
         self._up[shard] = up
 
     def over(self, rollout: Rollout) -> None:

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
-from matplotlib import pyplot
+import matplotlib.pyplot as plt
 
-from .results import Result
 from .tally import BUCKET_S
 from .targets import Runs
 
 
 def plot_experiment(runs: Runs, experiment: str, policies: Sequence[str], path: Path) -> None:
     """Means over the seeds, with their range as a band."""
-    figure, (upper, lower) = pyplot.subplots(2, 1, sharex=True, figsize=(9, 6), layout="constrained")
+    figure, (upper, lower) = plt.subplots(2, 1, sharex=True, figsize=(9, 6), layout="constrained")
     for policy in policies:
         results = runs.of(experiment, policy)
         if results:
@@ -25,10 +24,10 @@ def plot_experiment(runs: Runs, experiment: str, policies: Sequence[str], path: 
     for axes in (upper, lower):
         axes.grid(visible=True, alpha=0.3)
     figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    plt.close(figure)
 
 
-def _line(axes: pyplot.Axes, label: str, series: Sequence[Sequence[float]]) -> None:
+def _line(axes: plt.Axes, label: str, series: Sequence[Sequence[float]]) -> None:
     seconds = [BUCKET_S * (number + 0.5) for number in range(len(series[0]))]
     columns = list(zip(*series, strict=True))
     drawn = axes.plot(seconds, [mean(column) for column in columns], label=label, linewidth=1.4)
@@ -40,5 +39,3 @@ def _line(axes: pyplot.Axes, label: str, series: Sequence[Sequence[float]]) -> N
 def name_of(experiment: str) -> str:
     """A file name."""
     return "three_way_" + "".join(letter if letter.isalnum() else "_" for letter in experiment.lower()) + ".png"
-
-

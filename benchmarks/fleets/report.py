@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import isnan
 from statistics import mean, stdev
 
 from rich import box
@@ -9,8 +10,9 @@ from rich.table import Table
 
 from .document import DOCUMENT, ROLLOUTS, in_flight, outside_s, read
 from .experiments import TABLE
+from .over_http import HttpResult
 from .parameters import ENGINE, WORKLOAD, Row
-from .results import METRICS, Result
+from .results import METRICS, Column, Result
 from .targets import Runs, Verdict
 
 
@@ -32,14 +34,26 @@ def document_table(runs: Runs) -> Table:
     for name, metric in METRICS.items():
         published = [metric.show(getattr(column, name)) for column in DOCUMENT.values()]
         simulated = [_spread(runs.of(entry.experiment, entry.policy), name) for entry in entries]
-        rows.append([metric.label, *published, *simulated])
+        rows.append([f"{metric.label} ({metric.short})", *published, *simulated])
     return table("The three-way table", ["metric", *headings], rows)
 
 
-def _spread(results: Sequence[Result], name: str) -> str:
+def http_table(title: str, results: Sequence[HttpResult]) -> Table:
+    """All policies on a fleet of servers."""
+    rows = []
+    for policy in dict.fromkeys(result.policy for result in results):
+        mine = [result for result in results if result.policy == policy]
+        failed = sum(result.failed for result in mine)
+        rows.append([policy, *(_spread(mine, name) for name in METRICS), str(failed)])
+    return table(title, ["policy", *(metric.short for metric in METRICS.values()), "failed"], rows)
+
+
+def _spread(results: Sequence[Result] | Sequence[HttpResult], name: str) -> str:
     """Mean ± standard deviation over the seeds."""
     values = [getattr(result.column, name) for result in results]
     show = METRICS[name].show
+    if any(isnan(value) for value in values):
+        return "-"
     return f"{show(mean(values))} ± {show(stdev(values))}" if len(values) > 1 else show(values[0])
 
 
@@ -50,7 +64,7 @@ def workload_table(runs: Runs, experiment: str, policies: Sequence[str]) -> Tabl
         results = runs.of(experiment, policy)
         if results:
             rows.append([policy, *(_spread(results, name) for name in METRICS), *_extremes(results)])
-    headings = ["policy", *(metric.label for metric in METRICS.values()), "p99 e2e, s", "worst engine's hit rate", "moves"]
+    headings = ["policy", *(metric.short for metric in METRICS.values()), "p99 e2e s", "worst hit", "moves"]
     return table(experiment, headings, rows)
 
 
@@ -79,7 +93,10 @@ def target_table(verdicts: Sequence[Verdict]) -> Table:
 def parameter_table(title: str, rows: dict[str, Row]) -> Table:
     """Every parameter and its origin."""
     profiles = list(next(iter(rows.values())).values)
-    lines = [[name, row.unit, *(f"{row.values[profile]:g}" for profile in profiles), row.origin] for name, row in rows.items()]
+    lines = [
+        [name, row.unit, *(f"{row.values[profile]:g}" for profile in profiles), row.origin]
+        for name, row in rows.items()
+    ]
     return table(title, ["parameter", "unit", *profiles, "origin"], lines)
 
 
@@ -90,25 +107,28 @@ def parameter_tables() -> list[Table]:
 
 def reading() -> str:
     """What the document's gain is, computed from its own table."""
-    before, after, wide = DOCUMENT.values()
-    found = read(before, after)
+    found = read()
+    columns = [f"  {name}: {_loop(column)}" for name, column in DOCUMENT.items()]
     return "\n".join(
         [
-            f"{ROLLOUTS} rollouts in a closed loop: requests/s = {ROLLOUTS} / (R + Z), R inside the engines, Z outside them.",
-            f"baseline: R = {before.e2e_s:.1f} s, Z = {ROLLOUTS} / {before.requests_per_s} - R = {outside_s(before):.1f} s",
-            f"unified:  R = {after.e2e_s:.1f} s, Z = {ROLLOUTS} / {after.requests_per_s} - R = {outside_s(after):.1f} s",
-            f"wide-EP:  R = {wide.e2e_s:.1f} s, Z = {ROLLOUTS} / {wide.requests_per_s} - R = {outside_s(wide):.1f} s",
-            f"in flight by Little's law: {in_flight(before):.0f}, {in_flight(after):.0f} and {in_flight(wide):.0f}; "
-            f"running as published: {before.running:.0f}, {after.running:.0f} and {wide.running:.0f}",
-            f"requests/s rose by {found.gain:+.1%} while R got worse. With the unified column's R and the baseline's Z they "
-            f"would have changed by {found.gain_at_old_outside:+.1%};",
-            f"with the baseline's R and the unified column's Z by {found.gain_of_outside_alone:+.1%}. A baseline whose TTFT and "
-            f"queues cost nothing would gain {found.gain_without_ttft:+.1%}.",
-            "So the gain is time saved outside the engines, which no engine metric sees. A router's policy does not bring it.",
+            f"{ROLLOUTS} rollouts in a closed loop: requests/s = {ROLLOUTS} / (R + Z), R in the engines, Z outside them.",
+            *columns,
+            f"From baseline to unified requests/s rose by {found.gain:+.1%}, although R got worse.",
+            f"  unified's R with the baseline's Z: {found.gain_at_old_outside:+.1%}",
+            f"  the baseline's R with unified's Z: {found.gain_of_outside_alone:+.1%}",
+            f"  a baseline whose TTFT and queues cost nothing: {found.gain_without_ttft:+.1%}",
+            "So the gain is time saved outside the engines. No engine metric sees it, and no router policy brings it.",
         ]
     )
 
 
-def as_json(results: Sequence[Result]) -> list[dict[str, object]]:
+def _loop(column: Column) -> str:
+    little = f"in flight by Little's law {in_flight(column):.0f}, running as published {column.running:.0f}"
+    return (
+        f"R = {column.e2e_s:.1f} s, Z = {ROLLOUTS} / {column.requests_per_s} - R = {outside_s(column):.1f} s; {little}"
+    )
+
+
+def as_json(results: Sequence[Result] | Sequence[HttpResult]) -> list[dict[str, object]]:
     """Everything that was measured."""
     return [asdict(result) for result in results]

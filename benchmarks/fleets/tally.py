@@ -1,4 +1,4 @@
-"""What a run measures: sums over the requests that ended in its window, integrals over time, and samples of each engine."""
+"""What a run measures: sums over the requests that ended in its window, integrals over time, samples of each engine."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -30,7 +30,9 @@ class Tally:
     prompt: int = 0
     answer: int = 0
     hit: int = 0
-    new: int = 0  # prompt tokens that no cache could have: not part of the rollout's last turn, nor of its group's first
+    new: int = (
+        0  # prompt tokens that no cache could have: not part of the rollout's last turn, nor of its group's first
+    )
     ttft_s: float = 0.0
     tpot_s: float = 0.0
     tpot_requests: int = 0

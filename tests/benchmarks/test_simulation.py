@@ -84,5 +84,5 @@ def test_every_parameter_has_a_row_with_its_origin():
 def test_an_unknown_experiment_or_policy_is_named_with_those_that_are_known():
     with pytest.raises(ValueError, match="unknown 'spiral'; known: document"):
         runs(["spiral"], ["round_robin"], [1])
-    with pytest.raises(ValueError, match="unknown 'best'; known: .*round_robin"):
+    with pytest.raises(ValueError, match=r"unknown 'best'; known: .*round_robin"):
         runs(["document"], ["best"], [1])
