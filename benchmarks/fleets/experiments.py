@@ -10,11 +10,10 @@ from .routing import ROUTERS, make_router
 from .simulation import Experiment, Outage, Simulation
 
 _TWO = Experiment(2, engine_model("two"), workload("two"))
-_SPIRAL = engine_model("spiral")
 
 
-def _spiral(rollouts: int, **changes: float) -> Experiment:
-    return Experiment(16, _SPIRAL, workload("spiral", rollouts=rollouts), **changes)
+def _spiral(rollouts: int) -> Experiment:
+    return Experiment(16, engine_model("spiral"), workload("spiral", rollouts=rollouts))
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
@@ -26,7 +25,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "spiral 0.70": _spiral(400),
     "spiral 0.84": _spiral(480),
     "spiral 0.95": _spiral(540),
-    "spiral 0.95, metrics 15 s old": _spiral(540, scrape_every=15.0),
+    "spiral 0.95, metrics 15 s old": replace(_spiral(540), scrape_every=15.0),
     "above capacity 1.09": _spiral(620),
     "engine dies": replace(_spiral(400), outage=Outage(shard=3, down_at=800.0, up_at=1100.0)),
 }

@@ -1,8 +1,8 @@
 """Every number of the simulated engines and of their work: one table each, a row a parameter, with its origin.
 
 "The document" is the published benchmark (`document.py`): Nemotron-3 Super 120B, contexts to 131,072 tokens, 256
-rollouts in flight on two nodes of eight H200. What it reports fixes some parameters, others are derived or assumed; each
-row says which. The spiral's engines have less room for KV, near the fleet's capacity.
+rollouts in flight on two nodes of eight H200. What it reports fixes some parameters, others are derived or assumed;
+each row says which. The spiral's engines have less room for KV, near the fleet's capacity.
 """
 
 from collections.abc import Mapping

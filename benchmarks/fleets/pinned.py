@@ -8,7 +8,7 @@ from .rollouts import Rollout
 
 
 class PinnedReplicas:
-    """A rollout stays where it was pinned, be that full; another one only where that is down. A replica is one engine."""
+    """A rollout stays where it was pinned, be that full; it gets another if that is down. A replica is an engine."""
 
     def __init__(self, shards: int, seed: int) -> None:
         self._draws = Random(seed)

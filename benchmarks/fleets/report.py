@@ -123,10 +123,8 @@ def reading() -> str:
 
 
 def _loop(column: Column) -> str:
-    little = f"in flight by Little's law {in_flight(column):.0f}, running as published {column.running:.0f}"
-    return (
-        f"R = {column.e2e_s:.1f} s, Z = {ROLLOUTS} / {column.requests_per_s} - R = {outside_s(column):.1f} s; {little}"
-    )
+    outside = f"R = {column.e2e_s:.1f} s, Z = {ROLLOUTS} / {column.requests_per_s} - R = {outside_s(column):.1f} s"
+    return f"{outside}; in flight by Little's law {in_flight(column):.0f}, running as published {column.running:.0f}"
 
 
 def as_json(results: Sequence[Result] | Sequence[HttpResult]) -> list[dict[str, object]]:
