@@ -111,7 +111,7 @@ def reading() -> str:
     columns = [f"  {name}: {_loop(column)}" for name, column in DOCUMENT.items()]
     return "\n".join(
         [
-            f"{ROLLOUTS} rollouts in a closed loop: requests/s = {ROLLOUTS} / (R + Z), R in the engines, Z outside them.",
+            f"{ROLLOUTS} rollouts in a closed loop: requests/s = {ROLLOUTS} / (R + Z), R in the engines, Z outside.",
             *columns,
             f"From baseline to unified requests/s rose by {found.gain:+.1%}, although R got worse.",
             f"  unified's R with the baseline's Z: {found.gain_at_old_outside:+.1%}",
