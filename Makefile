@@ -15,7 +15,8 @@ lint:
 types:
 	@rm -rf build/types && mkdir -p build/types/gymproof
 	@for part in router chaos validators; do ln -s ../../../$$part build/types/gymproof/$$part; done
-	cd build/types && MYPYPATH=. uv run mypy --config-file ../../pyproject.toml --explicit-package-bases -p gymproof
+	@ln -s ../../benchmarks/fleets build/types/fleets
+	cd build/types && MYPYPATH=. uv run mypy --config-file ../../pyproject.toml --explicit-package-bases -p gymproof -p fleets
 
 test:
 	uv run pytest

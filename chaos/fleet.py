@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
@@ -208,7 +208,8 @@ class SimFleet(LocalFleet):
 
     Shards of one fleet share the seed, as replicas share weights: they answer one prompt with the same tokens.
     `token_ms` is what a decoding step takes; `shutdown_timeout_s` is how long a shard lets requests finish after
-    SIGTERM, and 0, as in vLLM, ends them as `sigterm` says: "abort", "error" or "silence".
+    SIGTERM, and 0, as in vLLM, ends them as `sigterm` says: "abort", "error" or "silence". `args` come last on each
+    shard's command line.
     """
 
     def __init__(
@@ -223,12 +224,13 @@ class SimFleet(LocalFleet):
         shutdown_timeout_s: float = 0.0,
         sigterm: str = "abort",
         ready_within_s: float = 20.0,
+        args: Sequence[str] = (),
     ) -> None:
         super().__init__(shards, folder=folder, ready_within_s=ready_within_s)
         self._options = (
             *("--seed", str(seed), "--model", model, "--token-ms", str(token_ms)),
             *("--max-model-len", str(max_model_len), "--shutdown-timeout-s", str(shutdown_timeout_s)),
-            *("--sigterm", sigterm, "--dev"),
+            *("--sigterm", sigterm, "--dev", *args),
         )
 
     async def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:  # noqa: ARG002 - all alike

@@ -52,6 +52,7 @@ class Engine:
     def __init__(self, settings: Settings, api: socket.socket) -> None:
         self._scheduler = Scheduler(settings)
         self._step_s = settings.token_ms / 1000
+        self._prefill_s = settings.prefill_us / 1e6
         self._api = api
         self._buffer = b""
         self._next_step = 0.0
@@ -75,8 +76,9 @@ class Engine:
             self._next_step = now + self._step_s  # the first token takes its time too
         if self._scheduler.busy() and now >= self._next_step:
             # A stopped engine loses its time: after SIGCONT it goes on, it does not catch up.
-            self._next_step = now + self._step_s
-            self._report(self._scheduler.step(), now)
+            outputs = self._scheduler.step()
+            self._next_step = now + self._step_s + self._scheduler.prefilled * self._prefill_s
+            self._report(outputs, now)
         return True
 
     def _read(self) -> None:

@@ -86,6 +86,7 @@ class Scheduler:
         self._running: dict[int, Sequence] = {}
         self._used_blocks = 0
         self.stats = Stats()
+        self.prefilled = 0  # prompt tokens that the last step had to compute
         self.paused = False
         self.frozen = False
 
@@ -128,11 +129,18 @@ class Scheduler:
         return not self._running
 
     def step(self) -> list[Output]:
-        """Admit, then decode one token of every running request (all tokens at once where a token takes no time)."""
+        """Admit, then decode one token of every running request (all tokens at once where a token takes no time).
+
+        Where prefill takes time, what was just admitted decodes from the next step on.
+        """
+        decoding = list(self._running.values())
+        self.prefilled = 0
         if not self.paused:
             self._admit()
+        if not self._settings.prefill_us:
+            decoding = list(self._running.values())
         tokens = 1 if self._settings.token_ms > 0 else self._settings.max_model_len
-        outputs = [] if self.frozen else [out for s in list(self._running.values()) if (out := self._decode(s, tokens))]
+        outputs = [] if self.frozen else [out for sequence in decoding if (out := self._decode(sequence, tokens))]
         self._count()
         return outputs
 
@@ -145,7 +153,9 @@ class Scheduler:
             self._running[sequence.id] = self._waiting.pop(sequence.id)
             self._used_blocks += blocks
             self.stats.prefix_queries += len(sequence.prompt)
-            self.stats.prefix_hits += self._cache.look_up(sequence.prompt)
+            hits = self._cache.look_up(sequence.prompt)
+            self.prefilled += len(sequence.prompt) - hits
+            self.stats.prefix_hits += hits
             self.stats.prompt_tokens += len(sequence.prompt)
 
     def _decode(self, sequence: Sequence, tokens: int) -> Output | None:

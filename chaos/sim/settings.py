@@ -19,6 +19,7 @@ class Settings:
     seed: int = 0
     model: str = "tiny"
     token_ms: float = 5.0
+    prefill_us: float = 0.0  # more for each prompt token that the cache does not have; the whole batch waits for it
     max_model_len: int = 4096
     max_num_seqs: int = 256
     block_size: int = 128  # tokens in a KV cache block
@@ -41,6 +42,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--seed", type=int, help="shards of one seed answer one prompt alike")
     parser.add_argument("--model", help="served model name")
     parser.add_argument("--token-ms", type=float, help="milliseconds a decoding step takes")
+    parser.add_argument("--prefill-us", type=float, help="microseconds that a prompt token outside the cache takes")
     parser.add_argument("--max-model-len", type=int, help="prompt and answer together, tokens")
     parser.add_argument("--max-num-seqs", type=int, help="requests that decode together")
     parser.add_argument("--block-size", type=int, help="tokens in a KV cache block")

@@ -73,6 +73,19 @@ def test_a_full_cache_makes_requests_wait_but_never_a_lone_one():
     assert engine.stats.kv_usage == 0.0
 
 
+def test_a_prefill_that_takes_time_comes_before_the_first_token_and_only_for_what_the_cache_lacks():
+    engine = scheduler(prefill_us=10, block_size=4)
+    prefilled = []
+    for request in (1, 2):
+        engine.add(request, list(range(9)), 1, ignore_eos=True, stream=False)
+        assert engine.step() == []
+        prefilled.append(engine.prefilled)
+        assert [output.id for output in engine.step()] == [request]
+
+    assert prefilled == [9, 1]
+    assert engine.prefilled == 0
+
+
 def test_a_dropped_request_frees_its_place_and_counts_as_no_success():
     engine = scheduler()
     add(engine, 1)
