@@ -77,17 +77,22 @@ def _first(error: BaseException) -> BaseException:
 
 async def _perform(session: Session, case: Case, recording: Recording, report: Report) -> History:
     report("start")
-    began = time.monotonic()
     async with set_stage(session, case, recording) as stage:
-        report("baseline")
-        await _rollouts(stage, "baseline", count=stage.case.scenario.fleet.shards)
-        report("load")
-        await _load_under_faults(stage, report)
-        report("recovery")
-        await _recover(stage)
-        await _settle(stage)
-        for report_of_shard in await _inspect(stage):
-            stage.history.add(report_of_shard)
+        return await play(stage, report)
+
+
+async def play(stage: Stage, report: Report = lambda _phase: None) -> History:
+    """Tell the whole story of a run on a stage, whatever that is made of."""
+    began = time.monotonic()
+    report("baseline")
+    await _rollouts(stage, "baseline", count=stage.case.scenario.fleet.shards)
+    report("load")
+    await _load_under_faults(stage, report)
+    report("recovery")
+    await _recover(stage)
+    await _settle(stage)
+    for report_of_shard in await _inspect(stage):
+        stage.history.add(report_of_shard)
     for served in stage.fleet.served():
         if served.started >= began:
             stage.history.add(served)
