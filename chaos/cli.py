@@ -15,6 +15,7 @@ from .choices import GYM_ROUTER, PLACEHOLDERS, Setup, resolve_client
 from .clients import CLIENTS
 from .commands import CONSOLE, ERRORS, INTERRUPTED, refused
 from .compare_command import diff, replay
+from .explore.cli import explore_command
 from .provision import ToxiproxyUnavailableError
 from .runner import Result, run_case
 from .scenario import Case, ScenarioError, cases, find, shipped
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command("replay")(replay)
 app.command("diff")(diff)
+app.command("explore")(explore_command)
 
 
 @app.command("list")

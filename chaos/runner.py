@@ -158,7 +158,8 @@ async def _strike(load: _Load, plan: FaultPlan, report: Report) -> None:
         await _until(load.ended, load.began + plan.at_s - time.monotonic())
     shards = stage.case.targets(plan)
     # A witness without routes sees nothing: a fault on the router or its clients says itself that it acted.
-    async with Witness([stage.routes[shard] for shard in shards], patience_s=_PATIENCE_S * stage.fleet.pace) as witness:
+    routes, patience_s = [stage.routes[shard] for shard in shards], _PATIENCE_S * stage.fleet.pace
+    async with Witness(routes, patience_s=patience_s, asks=stage.witness_asks) as witness:
         missed = await _missed(load, plan, witness)
         report(f"fault: {plan.kind}")
         window = FaultWindow(
@@ -243,7 +244,7 @@ async def _recover(stage: Stage) -> None:
         if completed and len(serving) == shards:
             stage.history.add(Recovery(healed, time.monotonic(), tuple(sorted(serving)), f"batch {batches}"))
             return
-        await asyncio.sleep(0.1)  # the interval between batches, bounded by the loop
+        await asyncio.sleep(stage.batch_every_s)  # bounded by the loop
     stage.history.add(Recovery(healed, None, tuple(sorted(serving)), f"{batches} batches of rollouts tried"))
 
 

@@ -28,6 +28,7 @@ from .under_test import RouterUnderTest, Wiring, check_command
 from .vllm.fleet import VllmFleet
 from .vllm.install import VllmUnavailableError, find_vllm
 from .wiretap import Wiretap
+from .witness import BASELINE_ASKS
 
 FleetMaker = Callable[[FleetTable, Path], LocalFleet]
 _READY_WITHIN_S = 20.0
@@ -181,6 +182,8 @@ class Stage:
     client: GymClient
     history: History
     generations: Sequence[int]
+    batch_every_s: float = 0.1  # between two looks at whether the fleet has recovered
+    witness_asks: int = BASELINE_ASKS
 
 
 @asynccontextmanager

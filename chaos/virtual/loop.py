@@ -51,9 +51,11 @@ class _Server(asyncio.AbstractServer):
     def __init__(self, network: Network, number: int) -> None:
         self._network = network
         self._number = number
+        self._port = network.ports[number]
 
     def close(self) -> None:
-        self._network.ports.pop(self._number, None)
+        if self._network.ports.get(self._number) is self._port:  # else a later one listens there
+            del self._network.ports[self._number]
 
     async def wait_closed(self) -> None:
         """It is."""

@@ -27,6 +27,7 @@ from .shard import VirtualFleet, VirtualShard
 from .toxics import VirtualToxics
 
 _PROBE_INTERVAL_S = 1.0
+_BATCH_EVERY_S = 1.0
 _CONNECT_TIMEOUT_S = 0.5
 
 
@@ -121,6 +122,8 @@ async def _stage(case: Case, core: Core, seed: int) -> AsyncIterator[Stage]:
             client=client,
             history=history,
             generations=[shard.generation for shard in shards],
+            batch_every_s=_BATCH_EVERY_S,
+            witness_asks=1,
         )
 
 
