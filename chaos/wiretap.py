@@ -28,9 +28,7 @@ class Wiretap:
 
     port: int
 
-    def __init__(
-        self, upstream_port: int, on_attempt: Callable[[Attempt], None], listen: Listen = Listener
-    ) -> None:
+    def __init__(self, upstream_port: int, on_attempt: Callable[[Attempt], None], listen: Listen = Listener) -> None:
         self._listen = listen
         self._upstream_port = upstream_port
         self._on_attempt = on_attempt

@@ -3,7 +3,8 @@
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,10 +34,10 @@ class Level(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A seed that failed, what failed, and the smallest scenario that fails alike, with the seed that it is run with."""
+    """A seed that failed, what failed, and the smallest scenario that fails alike."""
 
     seed: int
-    again: int
+    again: int  # the seed with which the smallest one fails
     failed: Verdicts
     smallest: Scenario
     file: Path
@@ -96,7 +97,9 @@ def explore(
             if failed := _failed(verdicts):
                 alike = _Alike(level, seed, failed.keys(), last)
                 smallest = shrink(scenario, alike)
-                tally.findings.append(_write(Finding(seed, alike.seed, failed, smallest, out / f"seed-{seed}{SUFFIX}"), replay))
+                tally.findings.append(
+                    _write(Finding(seed, alike.seed, failed, smallest, out / f"seed-{seed}{SUFFIX}"), replay)
+                )
             report(tally)
             if tally.done % _COLLECT_EVERY == 0:
                 gc.collect()
@@ -118,7 +121,7 @@ class _Alike:
     and a smaller scenario may need others.
     """
 
-    def __init__(self, level: Level, seed: int, checks: Set[str], last: float) -> None:
+    def __init__(self, level: Level, seed: int, checks: AbstractSet[str], last: float) -> None:
         self._level = level
         self._checks = checks
         self._last = last

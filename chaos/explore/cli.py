@@ -18,7 +18,7 @@ from ..scenario_toml import tables
 from ..under_test import RouterError
 from ..virtual.core import GYM_ROUTER_CORE, CoreError, load_core
 from .budget import parse_budget
-from .campaign import Finding, Level, Tally, explore, virtual_level
+from .campaign import Finding, Tally, explore, virtual_level
 from .draw import NOT_VIRTUAL, REAL_KINDS, VIRTUAL_KINDS, draw
 from .real import real_level
 
@@ -40,7 +40,9 @@ def explore_command(  # noqa: PLR0917 - typer makes options of them
     router_core: Annotated[
         str, typer.Option(metavar="MODULE:NAME", help="The router to judge in virtual time.")
     ] = GYM_ROUTER_CORE,
-    router_cmd: Annotated[str, typer.Option(metavar="CMD", help="The router to judge with real processes.")] = GYM_ROUTER,
+    router_cmd: Annotated[
+        str, typer.Option(metavar="CMD", help="The router to judge with real processes.")
+    ] = GYM_ROUTER,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where failures go (chaos-runs/TIME).")] = None,
     most_failures: Annotated[int, typer.Option(min=1, help="Stop after so many failing seeds.")] = 3,
 ) -> None:

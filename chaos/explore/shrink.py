@@ -15,6 +15,7 @@ from ..scenario_toml import tables
 
 Tables = dict[str, Any]
 _WIDE = 4  # shards: one more than a client has tries
+_SLOW_MS = 20.0  # for one token
 _LEAST_ONE = ("rollouts", "turns", "concurrency", "max_tokens")
 
 
@@ -62,17 +63,21 @@ def _without(fault: Tables, gone: int) -> Tables:
 
 
 def _one_request(whole: Tables) -> Iterator[Tables]:
-    """One rollout of one turn, also with more shards struck: a stronger fault needs less load to be felt."""
+    """One rollout of one turn, also with more and slower shards, all but one of them struck while it is in flight.
+
+    A stronger fault needs less load to be felt. The smaller steps then take back what is not needed of it.
+    """
     load, faults = whole["load"], whole["fault"]
     if load["rollouts"] * load["turns"] == 1:
         return
     least = {"load": load | {"rollouts": 1, "turns": 1, "concurrency": 1}}
     yield whole | least
     if len(faults) == 1 and "shards" in faults[0]:
+        fleet = whole["fleet"] | {"shards": _WIDE, "token_ms": _SLOW_MS}
+        plain = {key: value for key, value in faults[0].items() if key not in ("at_s", "heal_after_s")}
         for spared in range(_WIDE):
             struck = [shard for shard in range(_WIDE) if shard != spared]
-            fleet = whole["fleet"] | {"shards": _WIDE}
-            yield whole | least | {"fleet": fleet, "fault": [faults[0] | {"shards": struck}]}
+            yield whole | least | {"fleet": fleet, "fault": [plain | {"shards": struck}]}
 
 
 def _less_load(whole: Tables) -> Iterator[Tables]:

@@ -105,7 +105,7 @@ class VirtualSession:
         connection = self._reusable(loop.time())
         if connection is None:
             try:
-                _, connection = await loop.create_connection(_Exchange, parts.hostname, parts.port)
+                _, connection = await loop.create_connection(_Exchange, parts.hostname or "", parts.port or 0)
             except OSError as error:
                 raise aiohttp.ClientOSError(str(error)) from error
         lines = [f"POST {parts.path} HTTP/1.1", f"Host: {parts.netloc}", f"Content-Length: {len(data)}"]

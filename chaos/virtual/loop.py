@@ -48,14 +48,28 @@ class _Clockwork:
 
 
 class _Server(asyncio.AbstractServer):
-    def __init__(self, network: Network, number: int) -> None:
-        self._network = network
+    """As much of a server as its users need."""
+
+    def __init__(self, loop: "VirtualLoop", number: int) -> None:
+        self._loop = loop
         self._number = number
-        self._port = network.ports[number]
+        self._port = loop.network.ports[number]
 
     def close(self) -> None:
-        if self._network.ports.get(self._number) is self._port:  # else a later one listens there
-            del self._network.ports[self._number]
+        if self.is_serving():  # else a later one listens there
+            del self._loop.network.ports[self._number]
+
+    def is_serving(self) -> bool:
+        return self._loop.network.ports.get(self._number) is self._port
+
+    def get_loop(self) -> "VirtualLoop":
+        return self._loop
+
+    async def start_serving(self) -> None:
+        """It does from the beginning."""
+
+    async def serve_forever(self) -> None:
+        await self._loop.create_future()
 
     async def wait_closed(self) -> None:
         """It is."""
@@ -73,19 +87,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Virtual seconds."""
         return self._selector.now
 
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
+    async def create_connection(self, protocol_factory: Any, _host: Any = None, port: Any = None, **_: Any) -> Any:
         """Connect to a port of the network; the host is always this one."""
         return await self.network.connect(protocol_factory, port)
 
     async def create_server(  # type: ignore[override]
-        self, protocol_factory: Any, host: Any = None, port: Any = None, *, sock: Any = None, **_: Any
+        self, protocol_factory: Any, _host: Any = None, port: Any = None, *, sock: Any = None, **_: Any
     ) -> asyncio.AbstractServer:
         """Listen on a port of the network, or on the one that `sock` (a `VirtualSocket`) stands for."""
         number = sock.getsockname()[1] if sock is not None else port
         if number in self.network.ports:
             raise OSError(98, f"port {number} is taken")
         self.network.ports[number] = Port(protocol_factory)
-        return _Server(self.network, number)
+        return _Server(self, number)
 
     def _process_events(self, event_list: Any) -> None:
         """There are none."""
@@ -118,5 +132,9 @@ def virtual_world(seed: int) -> Iterator[Callable[[Any], Any]]:
     loop = VirtualLoop(seed)
     chance = random.Random(~seed)  # noqa: S311 - reproducible, not secret
     replaced = mock.patch.multiple(time, monotonic=loop.time, time=loop.time)
-    with replaced, mock.patch.object(os, "urandom", chance.randbytes), asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with (
+        replaced,
+        mock.patch.object(os, "urandom", chance.randbytes),
+        asyncio.Runner(loop_factory=lambda: loop) as runner,
+    ):
         yield runner.run

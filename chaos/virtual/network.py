@@ -76,7 +76,9 @@ class _Socket:
 class Half(asyncio.Transport):
     """One end of a connection, as the transport of the protocol there."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, process: Process, delay_s: float, passing: Callable[[], Pass]):
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, process: Process, delay_s: float, passing: Callable[[], Pass]
+    ) -> None:
         self._socket = _Socket()
         super().__init__({"socket": self._socket})
         self.loop = loop

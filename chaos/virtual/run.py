@@ -18,6 +18,7 @@ from ..runner import play
 from ..scenario import Case
 from ..sim.settings import Settings
 from ..stage import Stage
+from ..toxiproxy import ToxicProxy
 from ..wiretap import Wiretap
 from .client import VirtualSession
 from .core import Core
@@ -96,7 +97,8 @@ async def _stage(case: Case, core: Core, seed: int) -> AsyncIterator[Stage]:
                 interposer = await stack.enter_async_context(Interposer(shard.port, listen))
                 target, route = Target(shard, interposer=interposer), interposer.port
             if Layer.TOXIC in layers:
-                target = Target(shard, toxics=VirtualToxics(network, route), interposer=target.interposer)
+                toxics = cast("ToxicProxy", VirtualToxics(network, route))
+                target = Target(shard, toxics=toxics, interposer=target.interposer)
             targets.append(target)
             routes.append(f"http://127.0.0.1:{route}")
         port = network.free_port()

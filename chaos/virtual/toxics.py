@@ -1,5 +1,7 @@
 """Toxiproxy's toxics on the connections of a port of the network in memory, as 2.12 was measured to do them."""
 
+from collections.abc import Callable
+
 from .network import End, Half, Item, Network, Pass, Port
 
 _US = 1_000_000
@@ -17,7 +19,7 @@ class VirtualToxics:
 
     async def add(self, kind: str, *, stream: str = "downstream", **attributes: int) -> None:
         """Add a toxic, on connections that are open and on new ones."""
-        makers = {
+        makers: dict[str, Callable[..., Pass]] = {
             "latency": self._latency,
             "timeout": self._timeout,
             "reset_peer": self._reset_peer,

@@ -53,6 +53,22 @@ BUGS = {
 }
 
 
+# A range of seeds in which each of these is found soon.
+FOUND_FROM = {
+    "row_BROKE": range(184, 284),
+    "row_INVALID": range(20, 120),
+    "counter": range(100),
+    "cancel": range(220, 320),
+}
+
+
+@asynccontextmanager
+async def dead(listener, backends, **settings):
+    """A router whose shards never serve again once they have failed."""
+    async with serve_on(listener, backends, readmit="refit", eject_after=1, **settings) as router:
+        yield router
+
+
 def core(bug):
     """A core with this bug."""
 
