@@ -26,6 +26,13 @@ class ServedBook:
         """How many generations the shard's present process has begun and not ended, as far as the log tells."""
         return sum(self._seen[request].path in GENERATION_PATHS for request in self._open)
 
+    def begun(self, calls: str, since: float) -> int:
+        """How many generations, of calls whose tag begins with `calls`, have reached it since that moment."""
+        return sum(
+            seen.started >= since and seen.path in GENERATION_PATHS and seen.call.startswith(calls)
+            for seen in self.served()
+        )
+
     def take(self, event: dict[str, Any]) -> None:
         """Note one event."""
         request = event.get("id", "")

@@ -153,6 +153,9 @@ class ShardOnStage(ShardProcess, Protocol):
     def in_flight(self) -> int:
         """Generations begun and not ended."""
 
+    def begun(self, calls: str, since: float) -> int:
+        """Generations of calls whose tag begins with `calls` that have reached it since that moment."""
+
 
 class FleetOnStage(Protocol):
     """A fleet, as the runner sees it."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..checkers.base import Status
 from ..choices import GYM_ROUTER, Setup
+from ..commands import CONSOLE, refused
 from ..provision import ToxiproxyUnavailableError
 from ..scenario import Scenario, ScenarioError, cases, find
 from ..scenario_toml import tables
@@ -22,9 +22,7 @@ from .campaign import Finding, Tally, explore, virtual_level
 from .draw import NOT_VIRTUAL, REAL_KINDS, VIRTUAL_KINDS, draw
 from .real import real_level
 
-_BAD_INPUT, _FAILED = 2, 1
-_console = Console()
-_errors = Console(stderr=True)
+_FAILED = 1
 
 
 def explore_command(  # noqa: PLR0917 - typer makes options of them
@@ -68,8 +66,7 @@ def explore_command(  # noqa: PLR0917 - typer makes options of them
                 report=report,
             )
     except (ScenarioError, CoreError, RouterError, ToxiproxyUnavailableError, ValueError, OSError) as error:
-        _errors.print(f"gym-chaos: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(_BAD_INPUT) from error
+        raise refused(error) from error
     _tell(tally, level, router_core)
     raise typer.Exit(_FAILED if tally.findings else 0)
 
@@ -111,7 +108,7 @@ def _progress(seeds: int) -> Iterator[Callable[[Tally], None]]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=_console, transient=True) as progress:
+    with Progress(*columns, console=CONSOLE, transient=True) as progress:
         task = progress.add_task("exploring", total=seeds)
 
         def report(tally: Tally) -> None:
@@ -124,11 +121,11 @@ def _tell(tally: Tally, level: str, router_core: str) -> None:
     for finding in tally.findings:
         _show(finding, _replay(level, router_core))
     counts = ", ".join(f"{tally.statuses[status]} {status}" for status in Status)
-    _console.print(f"{tally.done} seeds: {counts}", highlight=False)
+    CONSOLE.print(f"{tally.done} seeds: {counts}", highlight=False)
 
 
 def _show(finding: Finding, replay: str) -> None:
     lines = [f"seed {finding.seed} fails:"]
     lines += [f"  {name}: {verdict.why}" for name, verdict in finding.failed.items()]
     lines += [f"  smallest: {finding.file}", f"  again: {finding.command(replay)}"]
-    _console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    CONSOLE.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

@@ -18,9 +18,12 @@ class CoreError(ValueError):
 class Core(Protocol):
     """Serves on the running event loop until its context ends."""
 
-    def __call__(self, listener: Any, backends: Sequence[str], **settings: Any) -> AbstractAsyncContextManager[Any]:
+    def __call__(
+        self, listener: Any, backends: Sequence[str], *, seed: int, **settings: Any
+    ) -> AbstractAsyncContextManager[Any]:
         """Serve on `listener`, which goes to `loop.create_server(sock=...)`.
 
+        `seed` is for whatever the router draws by chance.
         `settings` are `backend_timeout_s`, `connect_timeout_s`, `max_attempts`, `stall_after_s` and `probe_interval_s`.
         """
 

@@ -87,12 +87,24 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Virtual seconds."""
         return self._selector.now
 
-    async def create_connection(self, protocol_factory: Any, _host: Any = None, port: Any = None, **_: Any) -> Any:
+    async def create_connection(
+        self,
+        protocol_factory: Any,
+        host: Any = None,  # noqa: ARG002 - always this one
+        port: Any = None,
+        **_: Any,
+    ) -> Any:
         """Connect to a port of the network; the host is always this one."""
         return await self.network.connect(protocol_factory, port)
 
     async def create_server(  # type: ignore[override]
-        self, protocol_factory: Any, _host: Any = None, port: Any = None, *, sock: Any = None, **_: Any
+        self,
+        protocol_factory: Any,
+        host: Any = None,  # noqa: ARG002 - always this one
+        port: Any = None,
+        *,
+        sock: Any = None,
+        **_: Any,
     ) -> asyncio.AbstractServer:
         """Listen on a port of the network, or on the one that `sock` (a `VirtualSocket`) stands for."""
         number = sock.getsockname()[1] if sock is not None else port

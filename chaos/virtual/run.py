@@ -105,6 +105,7 @@ async def _stage(case: Case, core: Core, seed: int) -> AsyncIterator[Stage]:
         serving = core(
             VirtualSocket(port),
             routes,
+            seed=seed,
             backend_timeout_s=limits.deadline_s,
             connect_timeout_s=min(_CONNECT_TIMEOUT_S, limits.deadline_s),
             max_attempts=limits.max_attempts,

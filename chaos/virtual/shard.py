@@ -6,7 +6,7 @@ What a process adds is here: it can be stopped, and it can die without another w
 import asyncio
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..history import Served
@@ -115,11 +115,19 @@ class VirtualShard:
         """Generations begun and not ended; none once it is dead."""
         return 0 if self._log.mute or self._api.ended.is_set() else self._book.in_flight()
 
+    def begun(self, calls: str, since: float) -> int:
+        """See ServedBook."""
+        return self._book.begun(calls, since)
+
     def signal(self, process: str, signum: int) -> None:
         """See ShardProcess."""
         parts = ("server", "engine") if process == "group" else (process,)
         for part in parts:
             self._signals[part, signal.Signals(signum)]()
+
+    async def kill_node(self) -> None:
+        """See ShardProcess: a shard is all that its node has."""
+        self.signal("group", signal.SIGKILL)
 
     async def ensure_ready(self, within_s: float) -> None:  # noqa: ARG002 - it always comes up
         """See ShardProcess."""
@@ -179,7 +187,7 @@ class VirtualFleet:
 
     pace = 1.0
 
-    def __init__(self, shards: list[VirtualShard]) -> None:
+    def __init__(self, shards: Sequence[VirtualShard]) -> None:
         self.shards = shards
 
     def served(self) -> list[Served]:

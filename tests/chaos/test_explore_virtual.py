@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from gymproof.chaos.legs import LINGER_ZERO
-from gymproof.chaos.scenario import cases, find, shipped
 from gymproof.chaos.checkers import judge
 from gymproof.chaos.checkers.base import Status
 from gymproof.chaos.explore.draw import NOT_VIRTUAL
+from gymproof.chaos.legs import LINGER_ZERO
+from gymproof.chaos.scenario import cases, find, shipped
 from gymproof.chaos.virtual.core import GYM_ROUTER_CORE, CoreError, load_core
 from gymproof.chaos.virtual.loop import StandstillError, virtual_world
 from gymproof.chaos.virtual.run import run_virtual
