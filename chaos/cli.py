@@ -15,6 +15,7 @@ from .choices import GYM_ROUTER, PLACEHOLDERS, Setup, resolve_client
 from .clients import CLIENTS
 from .commands import CONSOLE, ERRORS, INTERRUPTED, refused
 from .compare_command import diff, replay
+from .explore.cli import explore_command
 from .provision import ToxiproxyUnavailableError
 from .recording import load_run
 from .report import write as write_report
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command("replay")(replay)
 app.command("diff")(diff)
 app.command("report")(report)
+app.command("explore")(explore_command)
 
 
 @app.command("list")

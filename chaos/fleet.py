@@ -20,7 +20,6 @@ from .history import Served
 from .ports import PortLease
 from .processes import Group, ProcessGroup
 from .served import LogReader
-from .shard_log import GENERATION_PATHS
 from .sim.settings import ENGINE_COMM
 
 ProcessName = Literal["server", "engine", "group"]
@@ -68,10 +67,7 @@ class LocalShard:
 
     def begun(self, calls: str, since: float) -> int:
         """How many generations, of calls whose tag begins with `calls`, have reached it since that moment."""
-        return sum(
-            seen.started >= since and seen.path in GENERATION_PATHS and seen.call.startswith(calls)
-            for seen in self._reader.served()
-        )
+        return self._reader.begun(calls, since)
 
     def pid(self, process: ProcessName) -> int | None:
         """The process's id, or the group's; None when it does not live."""

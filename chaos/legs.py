@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 LINGER_ZERO = struct.pack("ii", 1, 0)  # closing sends RST
+_FILLERS = 16
+_FULL_AFTER_S = 0.2
 
 
 class Owner(Protocol):
@@ -169,12 +171,14 @@ class Listener:
         self._make = make
         self._backlog = backlog
         self._accepting: set[asyncio.Task[object]] = set()
+        self._fillers: list[socket.socket] = []
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=backlog)
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
 
     def resume(self) -> None:
         """Accept what comes and what has queued."""
+        self._drain()
         self._socket.listen(self._backlog)
         asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
@@ -184,8 +188,31 @@ class Listener:
         self._socket.listen(0)
         await asyncio.gather(*self._accepting)
 
+    async def block(self) -> None:
+        """Accept no more, and have the kernel drop every SYN: the queue of connections that nobody accepts is full.
+
+        A queue of length 0 takes one connection on Linux; it is seen to be full when a connection is not made.
+        """
+        await self.pause()
+        for _ in range(_FILLERS):
+            filler = socket.socket()
+            filler.setblocking(False)
+            self._fillers.append(filler)
+            try:
+                async with asyncio.timeout(_FULL_AFTER_S):
+                    await asyncio.get_running_loop().sock_connect(filler, ("127.0.0.1", self.port))
+            except TimeoutError:
+                return
+        raise OSError(f"port {self.port} still takes connections with a full queue: no black hole on this kernel")
+
+    def _drain(self) -> None:
+        for filler in self._fillers:
+            filler.close()
+        self._fillers.clear()
+
     async def close(self) -> None:
         """Listen no more. The legs live on."""
+        self._drain()
         await self.pause()
         self._socket.close()
 
@@ -200,3 +227,6 @@ class Listener:
             task: asyncio.Task[object] = loop.create_task(loop.connect_accepted_socket(self._make, connection))
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
+
+
+Listen = Callable[[Callable[[], Leg], int], Listener]  # what makes a listener: from `make` and a backlog

@@ -77,17 +77,22 @@ def _first(error: BaseException) -> BaseException:
 
 async def _perform(session: Session, case: Case, recording: Recording, report: Report) -> History:
     report("start")
-    began = time.monotonic()
     async with set_stage(session, case, recording) as stage:
-        report("baseline")
-        await _rollouts(stage, "baseline", count=stage.case.scenario.fleet.shards)
-        report("load")
-        await _load_under_faults(stage, report)
-        report("recovery")
-        await _recover(stage)
-        await _settle(stage)
-        for report_of_shard in await _inspect(stage):
-            stage.history.add(report_of_shard)
+        return await play(stage, report)
+
+
+async def play(stage: Stage, report: Report = lambda _phase: None) -> History:
+    """Tell the whole story of a run on a stage, whatever that is made of."""
+    began = time.monotonic()
+    report("baseline")
+    await _rollouts(stage, "baseline", count=stage.case.scenario.fleet.shards)
+    report("load")
+    await _load_under_faults(stage, report)
+    report("recovery")
+    await _recover(stage)
+    await _settle(stage)
+    for report_of_shard in await _inspect(stage):
+        stage.history.add(report_of_shard)
     for served in stage.fleet.served():
         if served.started >= began:
             stage.history.add(served)
@@ -153,7 +158,8 @@ async def _strike(load: _Load, plan: FaultPlan, report: Report) -> None:
         await _until(load.ended, load.began + plan.at_s - time.monotonic())
     shards = stage.case.targets(plan)
     # A witness without routes sees nothing: a fault on the router or its clients says itself that it acted.
-    async with Witness([stage.routes[shard] for shard in shards], patience_s=_PATIENCE_S * stage.fleet.pace) as witness:
+    routes, patience_s = [stage.routes[shard] for shard in shards], _PATIENCE_S * stage.fleet.pace
+    async with Witness(routes, patience_s=patience_s, asks=stage.witness_asks) as witness:
         missed = await _missed(load, plan, witness)
         report(f"fault: {plan.kind}")
         window = FaultWindow(
@@ -238,7 +244,7 @@ async def _recover(stage: Stage) -> None:
         if completed and len(serving) == shards:
             stage.history.add(Recovery(healed, time.monotonic(), tuple(sorted(serving)), f"batch {batches}"))
             return
-        await asyncio.sleep(0.1)  # the interval between batches, bounded by the loop
+        await asyncio.sleep(stage.batch_every_s)  # bounded by the loop
     stage.history.add(Recovery(healed, None, tuple(sorted(serving)), f"{batches} batches of rollouts tried"))
 
 

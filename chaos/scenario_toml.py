@@ -26,6 +26,12 @@ def dump(scenario: Scenario, *, remarks: Sequence[str] = (), whole: bool = True)
     return tomlkit.dumps(document)
 
 
+def tables(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as the tables of its file, which `Scenario.model_validate` takes."""
+    known = scenario.model_dump(mode="json", exclude={"fault"}, exclude_none=True)
+    return {**known, "fault": [_fault(plan, whole=False) for plan in scenario.fault]}
+
+
 def _fault(plan: FaultPlan, *, whole: bool) -> dict[str, Any]:
     timing = plan.model_dump(mode="json", exclude={"kind", "fault"}, exclude_none=True)
     parameters = plan.fault.model_dump(mode="json", exclude_none=True, exclude_defaults=not whole)

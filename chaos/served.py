@@ -10,39 +10,31 @@ from .history import Delivery, Served
 from .shard_log import GENERATION_PATHS
 
 
-class LogReader:
-    """Reads a shard's log as it grows."""
+class ServedBook:
+    """What the events of a shard's log amount to."""
 
-    def __init__(self, path: Path, shard: int) -> None:
-        self._path = path
+    def __init__(self, shard: int) -> None:
         self._shard = shard
-        self._offset = 0
         self._seen: dict[str, Served] = {}
         self._open: set[str] = set()
 
     def served(self) -> list[Served]:
         """Everything the shard was asked so far, oldest first. What has no end in the log is RUNNING."""
-        self._catch_up()
         return list(self._seen.values())
 
     def in_flight(self) -> int:
         """How many generations the shard's present process has begun and not ended, as far as the log tells."""
-        self._catch_up()
         return sum(self._seen[request].path in GENERATION_PATHS for request in self._open)
 
-    def _catch_up(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        whole = data[: data.rfind(b"\n") + 1]  # a line that is just being written waits for the next time
-        self._offset += len(whole)
-        for line in whole.splitlines():
-            self._take(orjson.loads(line))
+    def begun(self, calls: str, since: float) -> int:
+        """How many generations, of calls whose tag begins with `calls`, have reached it since that moment."""
+        return sum(
+            seen.started >= since and seen.path in GENERATION_PATHS and seen.call.startswith(calls)
+            for seen in self.served()
+        )
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def take(self, event: dict[str, Any]) -> None:
+        """Note one event."""
         request = event.get("id", "")
         match event["event"]:
             case "start":
@@ -68,6 +60,37 @@ class LogReader:
         self._seen[request] = dataclasses.replace(
             self._seen[request], ended=t, ending=ending, status=status, response_sha256=sha256
         )
+
+
+class LogReader(ServedBook):
+    """Reads a shard's log as it grows."""
+
+    def __init__(self, path: Path, shard: int) -> None:
+        super().__init__(shard)
+        self._path = path
+        self._offset = 0
+
+    def served(self) -> list[Served]:
+        """See ServedBook."""
+        self._catch_up()
+        return super().served()
+
+    def in_flight(self) -> int:
+        """See ServedBook."""
+        self._catch_up()
+        return super().in_flight()
+
+    def _catch_up(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]  # a line that is just being written waits for the next time
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            self.take(orjson.loads(line))
 
 
 def read_served(path: Path, shard: int) -> list[Served]:

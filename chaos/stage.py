@@ -11,14 +11,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from .choices import Setup, contract_client, resolve_client
 from .clients import CLIENTS, GymClient, open_client
-from .faults.base import Layer, ShardProcess, Target
+from .faults.base import Layer, RouterHandle, ShardProcess, Target
 from .fleet import LocalFleet, SimFleet
 from .guard import Guard
-from .history import History, Limits
+from .history import History, Limits, Served
 from .interposer import Interposer
 from .ray_fleet import RayFleet, RayUnavailableError, check_ray
 from .recording import Recording
@@ -28,6 +28,7 @@ from .under_test import RouterUnderTest, Wiring, check_command
 from .vllm.fleet import VllmFleet
 from .vllm.install import VllmUnavailableError, find_vllm
 from .wiretap import Wiretap
+from .witness import BASELINE_ASKS
 
 FleetMaker = Callable[[FleetTable, Path], LocalFleet]
 _READY_WITHIN_S = 20.0
@@ -144,24 +145,48 @@ class Session:
         return {} if self._toxiproxy is None else {"toxiproxy-server": await self._toxiproxy.version()}
 
 
+class ShardOnStage(ShardProcess, Protocol):
+    """A shard, as the runner sees it."""
+
+    generation: int
+
+    def in_flight(self) -> int:
+        """Generations begun and not ended."""
+
+    def begun(self, calls: str, since: float) -> int:
+        """Generations of calls whose tag begins with `calls` that have reached it since that moment."""
+
+
+class FleetOnStage(Protocol):
+    """A fleet, as the runner sees it."""
+
+    @property
+    def pace(self) -> float:
+        """How many times as slow as the simulated one it is."""
+
+    @property
+    def shards(self) -> Sequence[ShardOnStage]:
+        """Its shards."""
+
+    def served(self) -> list[Served]:
+        """What every shard was asked so far."""
+
+
 @dataclass
 class Stage:
     """One case, standing: what the runner acts on and records into."""
 
     case: Case
-    fleet: LocalFleet
+    fleet: FleetOnStage
     targets: Sequence[Target]
     routes: Sequence[str]
-    router: RouterUnderTest
-    tap: Wiretap
+    router: RouterHandle
+    entry_url: str  # where clients meet the router: its wiretap
     client: GymClient
     history: History
     generations: Sequence[int]
-
-    @property
-    def entry_url(self) -> str:
-        """Where clients meet the router: its wiretap."""
-        return f"http://127.0.0.1:{self.tap.port}"
+    batch_every_s: float = 0.1  # between two looks at whether the fleet has recovered
+    witness_asks: int = BASELINE_ASKS
 
 
 @asynccontextmanager
@@ -195,7 +220,7 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
             targets=[target for target, _ in hops],
             routes=wiring.backends,
             router=router,
-            tap=tap,
+            entry_url=f"http://127.0.0.1:{tap.port}",
             client=client,
             history=history,
             generations=[shard.generation for shard in fleet.shards],

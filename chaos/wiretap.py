@@ -12,7 +12,7 @@ from typing import Self
 
 from .exchanges import Exchanges
 from .history import Attempt, Ending
-from .legs import Leg, Listener, connect
+from .legs import Leg, Listen, Listener, connect
 from .waiting import wait_until
 
 _BACKLOG = 4096
@@ -28,10 +28,11 @@ class Wiretap:
 
     port: int
 
-    def __init__(self, upstream_port: int, on_attempt: Callable[[Attempt], None]) -> None:
+    def __init__(self, upstream_port: int, on_attempt: Callable[[Attempt], None], listen: Listen = Listener) -> None:
+        self._listen = listen
         self._upstream_port = upstream_port
         self._on_attempt = on_attempt
-        self._taps: set[_Tap] = set()
+        self._taps: dict[_Tap, None] = {}
 
     @property
     def url(self) -> str:
@@ -43,7 +44,7 @@ class Wiretap:
         return sum(len(tap.exchanges) for tap in self._taps)
 
     async def __aenter__(self) -> Self:
-        self._listener = Listener(self._accept, _BACKLOG)
+        self._listener = self._listen(self._accept, _BACKLOG)
         self.port = self._listener.port
         self._listener.resume()
         return self
@@ -58,9 +59,12 @@ class Wiretap:
             raise TimeoutError(f"{len(self._taps)} connections do not end, {_CLOSE_WITHIN_S} s after RST")
 
     def _accept(self) -> Leg:
-        tap = _Tap(self._upstream_port, self._on_attempt, self._taps.discard)
-        self._taps.add(tap)
+        tap = _Tap(self._upstream_port, self._on_attempt, self._forget)
+        self._taps[tap] = None
         return tap.client
+
+    def _forget(self, tap: "_Tap") -> None:
+        self._taps.pop(tap, None)
 
 
 class _Tap:

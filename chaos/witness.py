@@ -20,7 +20,7 @@ from .http1 import ResponseReader
 
 CALL = "witness"
 _BASELINE_WITHIN_S = 10.0
-_BASELINE_ASKS = 3
+BASELINE_ASKS = 3
 _ENDS = {"fin": Symptom.CLOSED, "rst": Symptom.RESET, "silence": Symptom.SILENT}
 _BODY = chat_body(CALL, "Well?", max_tokens=1)
 
@@ -86,7 +86,10 @@ class Witness:
     quickest one before the fault is slow; one that takes over `patience_s` seconds has not come.
     """
 
-    def __init__(self, urls: Sequence[str], *, patience_s: float = 1.5, slow_by_s: float = 0.1) -> None:
+    def __init__(
+        self, urls: Sequence[str], *, patience_s: float = 1.5, slow_by_s: float = 0.1, asks: int = BASELINE_ASKS
+    ) -> None:
+        self._asks = asks
         self._urls = urls
         self._patience_s = patience_s
         self._slow_by_s = slow_by_s
@@ -134,7 +137,7 @@ class Witness:
         except OSError as error:
             raise WitnessError(f"{url} cannot be connected to before the fault: {error}") from error
         self._usual_s[url] = _BASELINE_WITHIN_S
-        for _ in range(_BASELINE_ASKS):
+        for _ in range(self._asks):
             await self._ask(url)
 
     async def _ask(self, url: str) -> None:

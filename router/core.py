@@ -135,7 +135,7 @@ def open_journal(path: Path | None) -> Journal:
 class Router:
     """One router. Everything but `start` and `stop` is synchronous and belongs to the thread of its event loop."""
 
-    def __init__(self, config: RouterConfig) -> None:
+    def __init__(self, config: RouterConfig, random: Random | None = None) -> None:
         self.config = config
         self._token = None if config.admin_token_file is None else read_token(config.admin_token_file)
         self.journal = open_journal(config.event_log)
@@ -144,7 +144,7 @@ class Router:
         self.fleet = Fleet(
             endpoints_for(config),
             rules=rules_for(config),
-            policy=POLICIES[config.policy](policy_settings(config), Random()),  # noqa: S311  nothing secret
+            policy=POLICIES[config.policy](policy_settings(config), random or Random()),  # noqa: S311  nothing secret
             make_pool=make_pool,
             clock=time.monotonic,
             trial_interval_s=config.probe_interval_s,

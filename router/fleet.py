@@ -35,7 +35,7 @@ class Fleet:
         self._clock = clock
         self._trial_interval_s = trial_interval_s
         self._shards: dict[str, Shard] = {}
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # who came first is woken first
         self._healthy: list[Shard] = []
         self._suspect: list[Shard] = []
         self.paused = False  # somebody has announced it: silence is nobody's fault
@@ -122,13 +122,13 @@ class Fleet:
         if self.serving:
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await asyncio.wait_for(waiter, timeout_s)
         except TimeoutError:
             return self.serving
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
         return True
 
     # Evidence

@@ -35,7 +35,7 @@ class Pool:
         self._max_body = max_body
         self._keep = keep
         self._idle: deque[Connection] = deque()
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}  # in order: what is dropped together ends in the same order each time
         self._sweeper: asyncio.TimerHandle | None = None
         self.heard_at = float("-inf")  # when the last byte of an answer came, on time.monotonic()
         self._tls = tls_context() if endpoint.tls else None
@@ -64,7 +64,7 @@ class Pool:
 
     def forget(self, connection: Connection) -> None:
         """Called by a connection that is gone."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
 
     def close(self) -> None:
         """Drop all connections, busy ones included."""
@@ -118,5 +118,5 @@ class Pool:
         except asyncio.CancelledError:
             connection.abort()
             raise
-        self._open.add(connection)
+        self._open[connection] = None
         return connection

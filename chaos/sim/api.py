@@ -11,7 +11,9 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import aclosing, suppress
+from functools import partial
 
 import orjson
 
@@ -45,15 +47,15 @@ _EXIT_S = 0.6  # from a closed port to the exit
 class Api:
     """Routes and life of one API server."""
 
-    def __init__(self, settings: Settings, log: ShardLog, engine_pid: int) -> None:
+    def __init__(self, settings: Settings, log: ShardLog, make_engine: Callable[..., EngineClient]) -> None:
         self._settings = settings
         self._log = log
         self._created = int(time.time())
         self._first_token = metrics.Histogram("vllm:time_to_first_token_seconds", "Time to first token in seconds.")
         self._whole = metrics.Histogram("vllm:e2e_request_latency_seconds", "End to end request latency in seconds.")
-        self._engine = EngineClient(engine_pid, notice_s=_NOTICE_S, on_death=self._engine_died)
+        self.engine = make_engine(notice_s=_NOTICE_S, on_death=self._engine_died)
         self._server = Server(self._handle, keep_alive_s=settings.keep_alive_s)
-        self._ended = asyncio.Event()
+        self.ended = asyncio.Event()  # the process should exit with 0
         self._ending: asyncio.Task[None] | None = None
         self._terminating = False
         self._sleep_level: int | None = None
@@ -61,12 +63,20 @@ class Api:
 
     async def run(self, engine: socket.socket) -> None:
         """Serve until a signal or the engine's death; returns when the process should exit with 0."""
-        await self._engine.connect(engine)
+        await self.engine.connect(engine)
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self._terminate)
+            loop.add_signal_handler(signum, self.terminate)
+        await self.listen()
+        await self.ended.wait()
+
+    async def listen(self) -> None:
+        """Serve on the port."""
         await self._server.listen(self._settings.port)
-        await self._ended.wait()
+
+    def stop(self) -> None:
+        """Close the port and every connection."""
+        self._server.stop()
 
     # Routes
 
@@ -124,7 +134,7 @@ class Api:
         asked = parse_generation(request.path, body, self._settings)
         if self._terminating:
             raise RequestError(SHUTTING_DOWN)
-        if self._engine.dead:
+        if self.engine.dead:
             raise EngineDeadError
         name = request.headers.get("x-request-id") or os.urandom(16).hex()
         answer = Answer(asked, self._settings.model, name, int(time.time()))
@@ -132,7 +142,7 @@ class Api:
             exchange.start_stream()
             for event in answer.opening():
                 exchange.send(event)
-        async with aclosing(self._engine.generate(asked)) as chunks:
+        async with aclosing(self.engine.generate(asked)) as chunks:
             async for tokens, finish in chunks:
                 if not answer.tokens:
                     self._first_token.observe(time.monotonic() - began)
@@ -174,44 +184,44 @@ class Api:
         exchange.reply(200, orjson.dumps({"object": "list", "data": [model]}))
 
     async def _health(self, _request: Request, exchange: Exchange) -> None:
-        exchange.reply(503 if self._engine.dead else 200, b"", None)
+        exchange.reply(503 if self.engine.dead else 200, b"", None)
 
     async def _version(self, _request: Request, exchange: Exchange) -> None:
         exchange.reply(200, orjson.dumps({"version": VERSION}))
 
     async def _load(self, _request: Request, exchange: Exchange) -> None:
-        exchange.reply(200, orjson.dumps({"server_load": self._engine.in_flight}))
+        exchange.reply(200, orjson.dumps({"server_load": self.engine.in_flight}))
 
     async def _metrics(self, _request: Request, exchange: Exchange) -> None:
         histograms = [self._first_token, self._whole]
-        page = metrics.render(self._engine.stats, histograms, self._settings.model, self._sleep_level)
+        page = metrics.render(self.engine.stats, histograms, self._settings.model, self._sleep_level)
         exchange.reply(200, page, metrics.CONTENT_TYPE)
 
     async def _pause(self, request: Request, exchange: Exchange) -> None:
-        await self._engine.ask("pause", mode=parse_mode(request.query))
+        await self.engine.ask("pause", mode=parse_mode(request.query))
         exchange.reply(200, orjson.dumps({"status": "paused"}))
 
     async def _resume(self, _request: Request, exchange: Exchange) -> None:
-        await self._engine.ask("resume")
+        await self.engine.ask("resume")
         exchange.reply(200, orjson.dumps({"status": "resumed"}))
 
     async def _is_paused(self, _request: Request, exchange: Exchange) -> None:
-        exchange.reply(200, orjson.dumps({"is_paused": await self._engine.ask("is_paused")}))
+        exchange.reply(200, orjson.dumps({"is_paused": await self.engine.ask("is_paused")}))
 
     async def _sleep(self, request: Request, exchange: Exchange) -> None:
         level = parse_level(request.query)
-        await self._engine.ask("pause", mode=parse_mode(request.query))
+        await self.engine.ask("pause", mode=parse_mode(request.query))
         self._sleep_level = level
         exchange.reply(200, orjson.dumps({"status": "sleeping", "level": level}))
 
     async def _wake_up(self, _request: Request, exchange: Exchange) -> None:
-        await self._engine.ask("resume")
+        await self.engine.ask("resume")
         self._sleep_level = None
         exchange.reply(200, orjson.dumps({"status": "awake", "tags": None}))
 
     async def _is_sleeping(self, _request: Request, exchange: Exchange) -> None:
         # vLLM's engine calls any pause sleep here.
-        exchange.reply(200, orjson.dumps({"is_sleeping": await self._engine.ask("is_paused")}))
+        exchange.reply(200, orjson.dumps({"is_sleeping": await self.engine.ask("is_paused")}))
 
     # Ends
 
@@ -219,24 +229,25 @@ class Api:
         if not in_flight:
             self._shut_down(_WATCHDOG_S)
 
-    def _terminate(self) -> None:
+    def terminate(self) -> None:
+        """SIGTERM."""
         if self._terminating:
             return
         self._terminating = True
         if self._settings.shutdown_timeout_s > 0:
             self._ending = asyncio.get_running_loop().create_task(self._drain())
         elif self._settings.sigterm == "abort":
-            self._engine.abort_all()
+            self.engine.abort_all()
             self._shut_down(_ABORT_S)
         elif self._settings.sigterm == "error":
-            self._engine.kill(unseen=False)
+            self.engine.kill(unseen=False)
         else:
-            self._engine.kill(unseen=True)
+            self.engine.kill(unseen=True)
             self._ending = asyncio.get_running_loop().create_task(self._wait_for_clients())
 
     async def _drain(self) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._engine.idle.wait(), self._settings.shutdown_timeout_s)
+            await asyncio.wait_for(self.engine.idle.wait(), self._settings.shutdown_timeout_s)
         self._shut_down(_ABORT_S)
 
     async def _wait_for_clients(self) -> None:
@@ -252,7 +263,7 @@ class Api:
 
     def _close(self) -> None:
         self._server.stop()
-        asyncio.get_running_loop().call_later(_EXIT_S, self._ended.set)
+        asyncio.get_running_loop().call_later(_EXIT_S, self.ended.set)
 
 
 def _give_up(exchange: Exchange) -> None:
@@ -269,7 +280,7 @@ def main(settings: Settings) -> None:
     """Run one shard: this process is the API server, a forked child the engine."""
     engine_pid, engine = fork_engine(settings)
     try:
-        asyncio.run(Api(settings, ShardLog(settings.log), engine_pid).run(engine))
+        asyncio.run(Api(settings, ShardLog(settings.log), partial(EngineClient, engine_pid)).run(engine))
     finally:
         os.kill(engine_pid, signal.SIGKILL)
         os.waitpid(engine_pid, 0)

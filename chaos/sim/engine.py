@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,51 +47,29 @@ def _run(settings: Settings, api: socket.socket) -> None:
     os._exit(0)
 
 
-class Engine:
-    """Takes commands, steps its scheduler while there is work, and reports what came out."""
+class EngineCore:
+    """Takes commands and steps its scheduler when told to; what comes out is given to `send`, as an event."""
 
-    def __init__(self, settings: Settings, api: socket.socket) -> None:
+    def __init__(self, settings: Settings, send: Callable[[dict[str, Any]], None]) -> None:
         self._scheduler = Scheduler(settings)
-        self._step_s = settings.token_ms / 1000
+        self.step_s = settings.token_ms / 1000
         self._prefill_s = settings.prefill_us / 1e6
-        self._api = api
-        self._buffer = b""
-        self._next_step = 0.0
+        self._send = send
         self._next_stats = 0.0
         self._pause_reply: int | None = None
-        self._orphan_since: float | None = None
         self._send({"event": "ready"})
 
-    def turn(self) -> bool:
-        """Wait for a command or the next step and act on it; False when the engine should end."""
-        now = time.monotonic()
-        if self._orphan_since is not None and now - self._orphan_since > _ORPHAN_S:
-            return False
-        busy = self._scheduler.busy()
-        timeout = max(0.0, self._next_step - now) if busy else (None if self._orphan_since is None else 1.0)
-        watched = [self._api] if self._orphan_since is None else []
-        if select.select(watched, [], [], timeout)[0]:
-            self._read()
-        now = time.monotonic()
-        if not busy and self._scheduler.busy():
-            self._next_step = now + self._step_s  # the first token takes its time too
-        if self._scheduler.busy() and now >= self._next_step:
-            # A stopped engine loses its time: after SIGCONT it goes on, it does not catch up.
-            outputs = self._scheduler.step()
-            self._next_step = now + self._step_s + self._scheduler.prefilled * self._prefill_s
-            self._report(outputs, now)
-        return True
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        return self._scheduler.busy()
 
-    def _read(self) -> None:
-        data = self._api.recv(1 << 20)
-        if not data:
-            self._orphan_since = time.monotonic()
-            return
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            self._obey(orjson.loads(line))
+    def step(self, now: float) -> float:
+        """Take one step of the scheduler and report; the seconds that it takes an engine."""
+        self._report(self._scheduler.step(), now)
+        return self.step_s + self._scheduler.prefilled * self._prefill_s
 
-    def _obey(self, command: dict[str, Any]) -> None:
+    def obey(self, command: dict[str, Any]) -> None:
+        """Do what the API server says."""
         scheduler = self._scheduler
         outputs: list[Output] = []
         match command.pop("do"):
@@ -123,6 +102,44 @@ class Engine:
         if self._pause_reply is not None and (self._scheduler.idle() or self._scheduler.frozen):
             self._send({"event": "reply", "id": self._pause_reply, "paused": True})
             self._pause_reply = None
+
+
+class Engine:
+    """The core with a clock and a socket: it steps while there is work."""
+
+    def __init__(self, settings: Settings, api: socket.socket) -> None:
+        self._api = api
+        self._buffer = b""
+        self._next_step = 0.0
+        self._orphan_since: float | None = None
+        self._core = EngineCore(settings, self._send)
+
+    def turn(self) -> bool:
+        """Wait for a command or the next step and act on it; False when the engine should end."""
+        now = time.monotonic()
+        if self._orphan_since is not None and now - self._orphan_since > _ORPHAN_S:
+            return False
+        busy = self._core.busy()
+        timeout = max(0.0, self._next_step - now) if busy else (None if self._orphan_since is None else 1.0)
+        watched = [self._api] if self._orphan_since is None else []
+        if select.select(watched, [], [], timeout)[0]:
+            self._read()
+        now = time.monotonic()
+        if not busy and self._core.busy():
+            self._next_step = now + self._core.step_s  # the first token takes its time too
+        if self._core.busy() and now >= self._next_step:
+            # A stopped engine loses its time: after SIGCONT it goes on, it does not catch up.
+            self._next_step = now + self._core.step(now)
+        return True
+
+    def _read(self) -> None:
+        data = self._api.recv(1 << 20)
+        if not data:
+            self._orphan_since = time.monotonic()
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._core.obey(orjson.loads(line))
 
     def _send(self, event: dict[str, Any]) -> None:
         if self._orphan_since is not None:

@@ -202,7 +202,7 @@ class Server:
     def __init__(self, handler: Handler, *, keep_alive_s: float) -> None:
         self._handler = handler
         self._keep_alive_s = keep_alive_s
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # in order: a run in virtual time repeats itself
         self.empty = asyncio.Event()  # no connection is open
         self.empty.set()
         self._listener: asyncio.Server | None = None
@@ -217,12 +217,12 @@ class Server:
 
     def add(self, connection: Connection) -> None:
         """One more is open."""
-        self._connections.add(connection)
+        self._connections[connection] = None
         self.empty.clear()
 
     def remove(self, connection: Connection) -> None:
         """One has ended."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections:
             self.empty.set()
 

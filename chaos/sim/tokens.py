@@ -19,7 +19,7 @@ _FIRST_WORD = _FIRST_BYTE + 256
 _WORDS = tuple(f" {a}{b}{c}".encode() for a in "bdfgklmnprst" for b in "aeiou" for c in "dklmnrst")
 _PIECES: tuple[bytes, ...] = (*_SPECIAL, *(bytes([byte]) for byte in range(256)), *_WORDS)
 _IDS = {piece: number for number, piece in enumerate(_PIECES)}
-_SPLIT = re.compile(rb"<\|im_start\|>|<\|im_end\|>|</?s>| [a-z]{3}(?![a-z])|.", re.DOTALL)
+_SPLIT = re.compile(rb"<\|im_start\|>|<\|im_end\|>|</?s>| [a-z]{3}(?![a-z])|[^ <]+|.", re.DOTALL)
 
 VOCABULARY = len(_PIECES)
 _SHORTEST, _SPREAD = 8, 56  # an answer that nothing cuts has 8 to 63 tokens

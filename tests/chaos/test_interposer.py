@@ -232,7 +232,7 @@ def test_a_request_that_comes_before_the_script_has_answered_waits_its_turn(raw_
 
 
 def test_a_kernel_that_goes_on_accepting_is_no_black_hole(monkeypatch, raw_server):
-    monkeypatch.setattr("gymproof.chaos.interposer._FILLERS", 1)  # the first one is always taken
+    monkeypatch.setattr("gymproof.chaos.legs._FILLERS", 1)  # the first one is always taken
 
     async def main():
         async with raw_server(Shard()) as port, Interposer(port) as interposer:

@@ -1,0 +1,112 @@
+"""A seed becomes a scenario: a pure function, so that a seed is all that a failure needs to be found again.
+
+What may be drawn is in the tables here. A shard is struck by one fault at most, since the witness of a second one would
+see the first; faults on different shards overlap as they please.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from ..faults import FAULTS
+from ..faults.base import Layer
+from ..scenario import Scenario
+
+Draw = Callable[[Random], Mapping[str, Any]]
+
+_HOW = ("fin", "rst")
+_FRAMING = ("length", "chunked", "close")
+_STATUSES = (204, 307, 429, 500, 502, 503, 504, 520)
+_SHARDS = (1, 2, 2, 3, 3, 4)
+_MOST_FAULTS = 3
+
+
+def _one(name: str, values: Sequence[Any]) -> Draw:
+    return lambda rng: {name: rng.choice(values)}
+
+
+def _cut(rng: Random) -> dict[str, Any]:
+    return {"how": rng.choice(_HOW), "framing": rng.choice(_FRAMING)}
+
+
+def _nothing(_rng: Random) -> dict[str, Any]:
+    return {}
+
+
+# How the parameters of each fault are drawn; those that are not here have none, or keep their defaults.
+PARAMETERS: Mapping[str, Draw] = {
+    "kill": _one("process", ("server", "engine", "group")),
+    "stop": _one("process", ("server", "engine", "group")),
+    "pause": _one("mode", ("abort", "wait", "keep")),
+    "latency": _one("ms", (50, 300, 1000)),
+    "stall": _one("stream", ("downstream", "upstream")),
+    "reset": _one("after_ms", (0, 50)),
+    "cut": _one("after_bytes", (50, 400, 2000)),
+    "cut_headers": _one("how", _HOW),
+    "cut_body": _cut,
+    "stall_body": _one("framing", _FRAMING),
+    "dribble_body": _one("framing", _FRAMING),
+    "status": _one("status", _STATUSES),
+    "wrong_body": _one("body", ("empty", "half_json", "html", "error")),
+    "idle_close": _one("after_s", (0.0, 0.05)),
+    "hang_ups": _one("count", (1, 2, 4, 8)),
+    "bad_requests": lambda rng: {"count": rng.choice((1, 3, 6)), "words": 4100},
+    "router_restart": _one("signal", ("SIGTERM", "SIGKILL")),
+}
+NOT_VIRTUAL = frozenset({"router_restart"})  # a router inside the process has no process to end
+REAL_KINDS = tuple(FAULTS)
+VIRTUAL_KINDS = tuple(kind for kind in FAULTS if kind not in NOT_VIRTUAL)
+
+
+def draw(seed: int, kinds: Sequence[str] = VIRTUAL_KINDS) -> Scenario:
+    """The scenario of a seed, with faults of these kinds."""
+    rng = Random(seed)  # noqa: S311 - reproducible, not secret
+    shards = rng.choice(_SHARDS)
+    return Scenario.model_validate(
+        {
+            "title": f"Seed {seed}",
+            "why": "Drawn by chance.",
+            "fleet": {
+                "shards": shards,
+                "token_ms": rng.choice((2.0, 5.0, 20.0)),
+                "sigterm": rng.choice(("abort", "error", "silence")),
+            },
+            "load": {
+                "rollouts": rng.randint(1, 5),
+                "turns": rng.randint(1, 2),
+                "concurrency": rng.randint(1, 4),
+                "max_tokens": rng.choice((2, 6, 16)),
+            },
+            "limits": {
+                "deadline_s": rng.choice((1.0, 1.5, 3.0)),
+                "max_attempts": rng.choice((2, 2, 3)),
+                "stall_after_s": rng.choice((1.0, 15.0)),
+            },
+            "fault": list(_faults(rng, shards, kinds)),
+        }
+    )
+
+
+def _faults(rng: Random, shards: int, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    free = rng.sample(range(shards), shards)
+    faults: list[dict[str, Any]] = []
+    for _ in range(rng.randint(1, _MOST_FAULTS)):
+        kind = rng.choice(kinds)
+        fault: dict[str, Any] = {"kind": kind, **PARAMETERS.get(kind, _nothing)(rng)}
+        if rng.random() < 0.5:  # noqa: PLR2004 - a coin
+            fault["at_s"] = round(rng.uniform(0.0, 0.1), 3)  # most loads last that long
+        if rng.random() < 0.5:  # noqa: PLR2004 - a coin
+            fault["heal_after_s"] = round(rng.uniform(0.1, 3.0), 2)
+        if FAULTS[kind].layer not in {Layer.ROUTER, Layer.CLIENT}:
+            struck, free = _some(rng, free)
+            if not struck:
+                continue
+            fault["shards"] = sorted(struck)
+        faults.append(fault)
+    return faults or [{"kind": "kill", "shards": [0]}]
+
+
+def _some(rng: Random, free: list[int]) -> tuple[list[int], list[int]]:
+    """Some of the free shards, and the others."""
+    count = rng.randint(1, len(free)) if free else 0
+    return free[:count], free[count:]
