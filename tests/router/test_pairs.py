@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 PARAMS = b'{"remote_host" : "p", "remote_block_ids": [[1, 2]]}'
 PREFILLED = b'{"choices":[{"finish_reason":"length"}],"kv_transfer_params": %b}'
@@ -190,3 +192,51 @@ def test_a_decode_server_that_is_paused_meanwhile_is_sent_no_second_half(kit):
             return statuses, len(servers[0].exchanges), bodies(stage.backends), stage.router.tally.pairings
 
     assert asyncio.run(story()) == ([200, 200], 1, [orjson.loads(BODY)] * 2, {"paused": 2})
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    prefill=st.lists(st.sampled_from(["params", "null", "error", "reset", "refuse"]), min_size=1, max_size=3),
+    decode=st.lists(st.sampled_from(["serve", "error", "reset", "dead"]), min_size=1, max_size=3),
+    attempts=st.integers(1, 3),
+)
+def test_whatever_fails_no_half_pair_is_sent_and_no_parameters_are_seen_twice(kit, prefill, decode, attempts):
+    given_out, seen = [], []
+
+    async def hand_out(exchange):
+        given_out.append(len(given_out))
+        exchange.send(kit.answer(200, PREFILLED % b'{"number":%d}' % given_out[-1]))
+
+    def noting(script):
+        async def note(exchange):
+            params = orjson.loads(exchange.body).get("kv_transfer_params")
+            if params is not None:
+                seen.append(params["number"])
+                assert params["number"] in given_out
+            await script(exchange)
+
+        return note
+
+    scripts = {
+        "params": hand_out,
+        "null": prefilled(kit, b"null"),
+        "error": kit.say(kit.answer(500)),
+        "refuse": kit.say(kit.answer(400)),
+        "reset": kit.reset,
+        "serve": kit.serve,
+        "dead": kit.serve,
+    }
+
+    async def story():
+        first = [scripts[name] for name in prefill]
+        second = [noting(scripts[name]) for name in decode]
+        async with pair(kit, first, *second, max_attempts=attempts) as (stage, _):
+            for server, name in zip(stage.backends, decode, strict=True):
+                if name == "dead":
+                    await server.stop()
+            return [(await stage.ask(BODY)).status for _ in range(3)]
+
+    statuses = asyncio.run(story())
+
+    assert set(statuses) <= {200, 400, 409, 500}
+    assert len(seen) == len(set(seen))
