@@ -7,6 +7,7 @@ attempt got is the transport's. This file only walks from one to the next, and r
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .answers import Answer, Statuses, failure_answer
@@ -204,12 +205,18 @@ class Dispatcher:
     def _is_poison(self, call: Call) -> bool:
         self._poison.expire(time.monotonic())
         victims = self._poison.victims(digest(call.target, call.body)) if call.body else {}
-        proved = {shard.url: shard.record.proved_at for fleet in self._fleets for shard in fleet.shards}
-        if not is_poison(victims, proved, self._limits.poison_after):
+        if not any(self._broke_itself(fleet, victims) for fleet in self._fleets):
             return False
         call.last, call.upstream_status = Outcome.POISON, None
         call.detail = f"this request broke {len(victims)} shards: {', '.join(victims)}"
         return True
+
+    def _broke_itself(self, fleet: Fleet, victims: Mapping[str, float]) -> bool:
+        """Each role on its own: that prefill servers serve says nothing for decode servers, all of which may fail."""
+        foreign = {shard.url for other in self._fleets if other is not fleet for shard in other.shards}
+        broke_at = {url: at for url, at in victims.items() if url not in foreign}
+        proved = {shard.url: shard.record.proved_at for shard in fleet.shards}
+        return is_poison(broke_at, proved, self._limits.poison_after)
 
     def _refuse(self, call: Call) -> Answer:
         message = f"{VERDICTS[call.last].reason}: {call.detail}"

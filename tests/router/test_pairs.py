@@ -194,6 +194,15 @@ def test_a_decode_server_that_is_paused_meanwhile_is_sent_no_second_half(kit):
     assert asyncio.run(story()) == ([200, 200], 1, [orjson.loads(BODY)] * 2, {"paused": 2})
 
 
+def test_decode_servers_that_all_fail_do_not_make_a_request_poison_though_prefill_serves(kit):
+    async def story():
+        failing = [kit.say(kit.answer(500))] * 3
+        async with pair(kit, [prefilled(kit, b"null")], *failing, max_attempts=1, poison_after=2) as (stage, _):
+            return {(await stage.ask(BODY)).reason for _ in range(4)}
+
+    assert asyncio.run(story()) == {"upstream_error"}
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     prefill=st.lists(st.sampled_from(["params", "null", "error", "reset", "refuse"]), min_size=1, max_size=3),
