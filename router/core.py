@@ -155,7 +155,7 @@ class Router:
             self.prefill = Fleet(
                 map(parse_backend, config.prefill_backends),
                 rules=rules_for(config),
-                policy=POLICIES["least_outstanding"],
+                policy=POLICIES["least_outstanding"](policy_settings(config), Random()),  # noqa: S311  nothing secret
                 make_pool=make_pool,
                 clock=time.monotonic,
                 trial_interval_s=config.probe_interval_s,

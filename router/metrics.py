@@ -75,7 +75,7 @@ class RouterCollector(Collector):
         return family
 
     def _pressure(self) -> Iterator[Metric]:
-        pressure = self._fleet.pressure
+        pressure = self._fleets[0].pressure
         why = "1 if the caches are full and hit ever less: reduce concurrent rollouts."
         yield GaugeMetricFamily("gym_router_fleet_full", why, float(pressure.full))
         if pressure.usage is not None:

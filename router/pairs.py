@@ -17,6 +17,7 @@ from .failures import Outcome, Reached
 from .fleet import Fleet
 from .health import SERVING
 from .metrics import Tally
+from .policies import Turn
 from .shard import Shard
 from .two_leg import PARAMS, Missing, Plan, plan_legs, read_transfer, with_members, without_lines
 
@@ -73,11 +74,14 @@ class Pairs:
         """Get parameters for a decode leg if they can be had; an Attempt when the pair ends here."""
         if not self._wants_prefill(call):
             return None
-        prefill = self._prefill.pick(call.prefilled_by)
-        if prefill is None:
+        choice = self._prefill.pick(Turn(), call.prefilled_by)
+        if choice is None:
             self._note(Pairing.NO_PREFILL, call)
             return None
-        ended = await self._prefill_leg(prefill, call)
+        try:
+            ended = await self._prefill_leg(choice.shard, call)
+        finally:
+            self._prefill.release(choice)
         if ended is None and decode.record.state not in SERVING:
             call.last, call.detail = Outcome.NO_SHARD, "the decode server left while its prompt was computed"
             return Attempt(Outcome.UNREACHABLE, call.detail, Reached.NONE, reused=False)  # free: it was sent nothing
