@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 from .failures import Outcome
 from .shard import Shard
+from .two_leg import Legs
 
 
 class ClientStream(Protocol):
@@ -19,6 +20,15 @@ class ClientStream(Protocol):
 
 
 OpenStream: TypeAlias = Callable[[int, tuple[tuple[str, str], ...]], Awaitable[ClientStream]]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a prefill leg has left behind, and no decode server has seen yet."""
+
+    params: bytes
+    id: bytes  # of both legs
+    at: float  # time.monotonic() when the prefill leg ended
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +49,9 @@ class Call:
     last: Outcome = Outcome.NO_SHARD
     detail: str = "no shard may serve"
     upstream_status: int | None = None
+    legs: Legs | None = None  # how it is served, once that is known; only where there are prefill servers
+    prefilled_by: list[Shard] = field(default_factory=list)  # prefill shards that have been tried
+    transfer: "Transfer | None" = None
 
     @property
     def path(self) -> str:

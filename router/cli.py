@@ -46,6 +46,7 @@ def serve(
     topology: Annotated[Path | None, typer.Option(help="Deployment whose engines are the backends.")] = None,
     nodelist: Annotated[str | None, typer.Option(help=NODELIST)] = None,
     replica: Annotated[int | None, typer.Option(help=REPLICA)] = None,
+    prefill_backend: Annotated[list[str] | None, typer.Option(help="URL of a prefill server. Repeatable.")] = None,
     host: Annotated[str | None, typer.Option(help="Address for Gym's traffic. [127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Port for Gym's traffic; 0 takes a free one. [8000]")] = None,
     admin_host: Annotated[str | None, typer.Option(help="Address of the admin port. [127.0.0.1]")] = None,
@@ -152,6 +153,8 @@ def run(given: dict[str, Any], config: Path | None, deployed: Callable[[Collecti
     """Start from options, else an optional file, else what a deployment gives; ends with the process's exit code."""
     if "backend" in given:
         given["backends"] = tuple(given.pop("backend"))
+    if "prefill_backend" in given:
+        given["prefill_backends"] = tuple(given.pop("prefill_backend"))
     in_file: dict[str, Any] = {}
     try:
         in_file = {} if config is None else read_file(config)
@@ -179,7 +182,8 @@ def origin(key: str, given: dict[str, Any], in_file: dict[str, Any], file: str) 
     """Where a setting came from, or would: the file and its key, or the option."""
     if key in in_file and key not in given:
         return f"{file}: {key}"
-    return "--backend" if key == "backends" else f"--{key.replace('_', '-')}"
+    option = {"backends": "backend", "prefill_backends": "prefill_backend"}.get(key, key)
+    return f"--{option.replace('_', '-')}"
 
 
 async def run_until_signal(router: Router, listener: Any, admin: Any) -> int:

@@ -85,6 +85,7 @@ class RouterConfig(BaseModel):
     client: str = CLIENT  # whose contract the answers keep: NAME, or NAME==VERSION
     backends: tuple[str, ...] = ()
     backends_file: Path | None = None
+    prefill_backends: tuple[str, ...] = ()  # with any, the backends are the decode servers
     host: str = "127.0.0.1"
     port: Port = 8000
     admin_host: str = "127.0.0.1"
@@ -136,7 +137,7 @@ class RouterConfig(BaseModel):
             raise ValueError("guards the admin port, and there is none; an admin port beside it would be right")
         return path
 
-    @field_validator("backends")
+    @field_validator("backends", "prefill_backends")
     @classmethod
     def _readable_backends(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         keys = [parse_backend(url).key for url in urls]
@@ -144,6 +145,22 @@ class RouterConfig(BaseModel):
             if key in keys[:position]:
                 raise ValueError(f"backend {urls[position]!r} is listed twice")
         return urls
+
+    @field_validator("prefill_backends")
+    @classmethod
+    def _of_one_role(cls, urls: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        decode = {parse_backend(url).key for url in info.data.get("backends", ())}
+        for url in urls:
+            if parse_backend(url).key in decode:
+                raise ValueError(f"{url!r} is a backend, which decodes; a server of one role would be right")
+        return urls
+
+    @field_validator("health")
+    @classmethod
+    def _nobody_pushes_prefill(cls, mode: HealthMode, info: ValidationInfo) -> HealthMode:
+        if mode is HealthMode.PUSHED and info.data.get("prefill_backends"):
+            raise ValueError("does not go with prefill_backends, which no controller pushes; self would be right")
+        return mode
 
     @field_validator("no_healthy_backend_status", "backend_failure_status")
     @classmethod

@@ -150,7 +150,19 @@ class Router:
             trial_interval_s=config.probe_interval_s,
             unproven=config.health is HealthMode.PUSHED,
         )
-        self.fleet.on_change = self._state_changed
+        self.prefill = None
+        if config.prefill_backends:
+            self.prefill = Fleet(
+                map(parse_backend, config.prefill_backends),
+                rules=rules_for(config),
+                policy=POLICIES["least_outstanding"](policy_settings(config), Random()),  # noqa: S311  nothing secret
+                make_pool=make_pool,
+                clock=time.monotonic,
+                trial_interval_s=config.probe_interval_s,
+            )
+        self._fleets = [self.fleet] if self.prefill is None else [self.fleet, self.prefill]
+        for fleet in self._fleets:
+            fleet.on_change = self._state_changed
         self._dispatcher = Dispatcher(
             self.fleet,
             limits=Limits(
@@ -162,6 +174,7 @@ class Router:
             statuses=Statuses(config.backend_failure_status, config.no_healthy_backend_status),
             journal=self.journal,
             tally=self.tally,
+            prefill=self.prefill,
         )
         self.listener = Listener(self._dispatcher, self._listener_limits(), self.tally)
         self._admin: web.AppRunner | None = None
@@ -184,14 +197,15 @@ class Router:
         """Serve on bound sockets, which are the router's from here on."""
         await self.listener.start(listener)
         if admin is not None:
-            app = admin_app(self, RouterCollector(self.fleet, self.tally), self._token)
+            app = admin_app(self, RouterCollector(self.fleet, self.tally, self.prefill), self._token)
             self._admin = web.AppRunner(app, access_log=None)
             await self._admin.setup()
             await web.SockSite(self._admin, admin).start()
-        if self.config.health is HealthMode.SELF:
-            self._tasks.append(asyncio.create_task(self._monitor().run(), name="monitor"))
-        if self.config.health is not HealthMode.OFF and self.config.stall_after_s:
-            self._tasks.append(asyncio.create_task(self._wedge_watch().run(), name="progress watch"))
+        for fleet in self._fleets:
+            if self.config.health is HealthMode.SELF:
+                self._tasks.append(asyncio.create_task(self._monitor(fleet).run(), name="monitor"))
+            if self.config.health is not HealthMode.OFF and self.config.stall_after_s:
+                self._tasks.append(asyncio.create_task(self._wedge_watch(fleet).run(), name="progress watch"))
         if self.fleet.reads_metrics:
             self._tasks.append(asyncio.create_task(self._kv_scrape().run(), name="KV scrape"))
         if self.config.health is HealthMode.PUSHED and not self.pushes:
@@ -213,7 +227,8 @@ class Router:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._admin is not None:
             await self._admin.cleanup()
-        self.fleet.close()
+        for fleet in self._fleets:
+            fleet.close()
         await asyncio.sleep(0)  # the dropped connections see their end
         self.journal.write("stop", {"clean": clean})
         self.journal.close()
@@ -228,17 +243,17 @@ class Router:
             self.journal.write("no_push", {"within_s": within_s, "why": why})
             self.fleet.serve_unvouched()
 
-    def _monitor(self) -> Monitor:
+    def _monitor(self, fleet: Fleet) -> Monitor:
         config = self.config
         settings = ProbeSettings(config.probe_interval_s, config.probe_timeout_s, config.readmit)
         make_pool = partial(Pool, connect_timeout_s=config.connect_timeout_s, max_body=MAX_PROBE_ANSWER, keep=False)
-        return Monitor(self.fleet, settings, make_pool)
+        return Monitor(fleet, settings, make_pool)
 
-    def _wedge_watch(self) -> WedgeWatch:
+    def _wedge_watch(self, fleet: Fleet) -> WedgeWatch:
         stall_after_s = self.config.stall_after_s
         # As long as any look may take: to the watch, a connection that is not made is a silence like any other.
         make_pool = partial(Pool, connect_timeout_s=stall_after_s, max_body=MAX_PROBE_ANSWER, keep=False)
-        return WedgeWatch(self.fleet, stall_after_s, make_pool, self.journal)
+        return WedgeWatch(fleet, stall_after_s, make_pool, self.journal)
 
     def _kv_scrape(self) -> KvScrape:
         make_pool = partial(Pool, connect_timeout_s=SCRAPE_INTERVAL_S, max_body=MAX_PROBE_ANSWER, keep=False)
@@ -293,7 +308,8 @@ class Router:
 
     def _set_paused(self, *, paused: bool) -> None:
         if paused is not self.fleet.paused:
-            self.fleet.set_paused(paused=paused)
+            for fleet in self._fleets:
+                fleet.set_paused(paused=paused)
             LOG.info("pause announced" if paused else "resume announced")
             self.journal.write("pause" if paused else "resume", {})
 

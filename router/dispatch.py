@@ -7,9 +7,11 @@ attempt got is the transport's. This file only walks from one to the next, and r
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .answers import Answer, Statuses, failure_answer
+from .attempt import PAIRED_BLAME, Attempt, Leg
 from .calls import Call
 from .conversation import answer_key, context_tokens, turn_of
 from .events import LOG, Journal
@@ -18,6 +20,7 @@ from .fleet import Fleet
 from .headers import passed_back, request_head
 from .judge import judge
 from .metrics import Tally
+from .pairs import Pairs
 from .poison import PoisonMemory, digest, is_poison
 from .policies import Choice, Turn
 from .relay import relay
@@ -35,28 +38,27 @@ class Limits:
     max_answer: int = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt that has ended. `answer` is there when it may go to the client as it is."""
-
-    outcome: Outcome
-    detail: str
-    reached: Reached
-    reused: bool
-    status: int | None = None
-    answer: Answer | None = None
-
-
 class Dispatcher:
     """Turns calls into answers."""
 
-    def __init__(self, fleet: Fleet, *, limits: Limits, statuses: Statuses, journal: Journal, tally: Tally) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        limits: Limits,
+        statuses: Statuses,
+        journal: Journal,
+        tally: Tally,
+        prefill: Fleet | None = None,
+    ) -> None:
         self._fleet = fleet
         self._limits = limits
         self._statuses = statuses
         self._journal = journal
         self._tally = tally
         self._poison = PoisonMemory()
+        self._fleets = (fleet,) if prefill is None else (fleet, prefill)
+        self._pairs = None if prefill is None else Pairs(fleet, prefill, self._run, tally, journal)
 
     async def dispatch(self, call: Call) -> Answer | None:
         """The answer to `call`, or None when it was streamed or the client has left.
@@ -120,31 +122,36 @@ class Dispatcher:
         return attempt
 
     async def _attempt_at(self, shard: Shard, call: Call) -> Attempt:
+        """Try a shard, on its own or as the decode half of a pair."""
+        if self._pairs is not None:
+            return await self._pairs.attempt(shard, call)
+        return await self._run(Leg(self._fleet, shard, call.lines, call.body), call)
+
+    async def _run(self, leg: Leg, call: Call) -> Attempt:
         """Try once, or once more on a fresh connection if the pooled one had been closed."""
-        call.tried.append(shard)
+        (call.prefilled_by if leg.prefill else call.tried).append(leg.shard)
         started = time.monotonic()
-        attempt = await self._attempt(shard, call, started, fresh=False)
+        # Sent twice, the parameters of a pair might be used twice.
+        attempt = await self._attempt(leg, call, started, fresh=leg.paired)
         if VERDICTS[attempt.outcome].retry is Retry.SAME_SHARD:
-            self._fleet.attempt_ended(shard, attempt.outcome, started)
+            leg.fleet.attempt_ended(leg.shard, attempt.outcome, started)
             again = time.monotonic()
-            attempt = await self._attempt(shard, call, again, fresh=True)
+            attempt = await self._attempt(leg, call, again, fresh=True)
             if attempt.outcome is Outcome.UNREACHABLE:
                 # Nobody listens any more, so the first connection went down with its server, work and all.
                 attempt = Attempt(Outcome.BROKE, attempt.detail, Reached.WRITTEN, attempt.reused)
             else:
                 started = again
-        self._note(shard, call, attempt, started)
+        self._note(leg, call, attempt, started)
         return attempt
 
-    async def _attempt(self, shard: Shard, call: Call, started: float, *, fresh: bool) -> Attempt:
-        endpoint = shard.endpoint
-        head = request_head(
-            call.method, endpoint.base_path + call.target, endpoint.authority, call.lines, len(call.body)
-        )
+    async def _attempt(self, leg: Leg, call: Call, started: float, *, fresh: bool) -> Attempt:
+        shard, endpoint = leg.shard, leg.shard.endpoint
+        head = request_head(call.method, endpoint.base_path + call.target, endpoint.authority, leg.lines, len(leg.body))
         with shard.load:
             try:
-                response = await shard.pool.exchange(head, call.body, call.deadline, fresh=fresh)
-                attempt = await self._read(call, response)
+                response = await shard.pool.exchange(head, leg.body, call.deadline, fresh=fresh)
+                attempt = await self._read(leg, call, response)
             except AttemptError as error:
                 outcome = self._fair(error.outcome, call, started)
                 attempt = Attempt(outcome, error.detail, error.reached, error.reused)
@@ -152,10 +159,10 @@ class Dispatcher:
                 attempt = Attempt(Outcome.CLIENT_GONE, str(error), Reached.HEAD, reused=False)
             except asyncio.CancelledError:
                 gone = Attempt(Outcome.CLIENT_GONE, "the client left", Reached.WRITTEN, reused=False)
-                self._report(shard, call, gone, started)
-                self._fleet.attempt_ended(shard, gone.outcome, started)
+                self._report(leg, call, gone, started)
+                leg.fleet.attempt_ended(shard, gone.outcome, started)
                 raise
-        self._report(shard, call, attempt, started)
+        self._report(leg, call, attempt, started)
         return attempt
 
     def _fair(self, outcome: Outcome, call: Call, started: float) -> Outcome:
@@ -163,7 +170,10 @@ class Dispatcher:
         paused = self._fleet.paused_since(started)
         return fair(outcome, had_s=call.deadline - started, budget_s=budget_s, paused=paused)
 
-    async def _read(self, call: Call, response: Response) -> Attempt:
+    async def _read(self, leg: Leg, call: Call, response: Response) -> Attempt:
+        if response.stream is not None and leg.prefill:
+            response.stream.drop()
+            return Attempt(Outcome.INVALID, "a stream, which was not asked for", Reached.HEAD, response.reused)
         if response.stream is not None:
             end = await relay(call, response, response.stream)
             return Attempt(end.outcome, end.detail, end.reached, response.reused, response.status)
@@ -174,17 +184,20 @@ class Dispatcher:
             answer = Answer(status, passed_back(response.headers), body)
         return Attempt(outcome, detail, Reached.BODY, response.reused, status, answer)
 
-    def _note(self, shard: Shard, call: Call, attempt: Attempt, started: float) -> None:
+    def _note(self, leg: Leg, call: Call, attempt: Attempt, started: float) -> None:
         """Let the end of an attempt count, for the shard and for the call."""
-        outcome = attempt.outcome
+        outcome, shard = attempt.outcome, leg.shard
         verdict = VERDICTS[outcome]
-        self._fleet.attempt_ended(shard, outcome, started)
+        blame = PAIRED_BLAME.get(outcome, verdict.blame) if leg.paired else verdict.blame
+        leg.fleet.attempt_ended(shard, outcome, started, blame)
+        if leg.prefill and outcome is Outcome.SERVED:
+            return  # half of an attempt, which the decode leg ends
         call.last, call.detail, call.upstream_status = outcome, attempt.detail, attempt.status
         if outcome is Outcome.SERVED and self._poison:
             self._poison.forgive(digest(call.target, call.body))
         if verdict.retry is not Retry.FREE:
             call.delivered += 1
-            if verdict.blame is Blame.STRIKE and call.body:
+            if blame is Blame.STRIKE and call.body:
                 self._poison.broke(digest(call.target, call.body), shard.url, time.monotonic())
 
     # Endings
@@ -192,12 +205,18 @@ class Dispatcher:
     def _is_poison(self, call: Call) -> bool:
         self._poison.expire(time.monotonic())
         victims = self._poison.victims(digest(call.target, call.body)) if call.body else {}
-        proved = {shard.url: shard.record.proved_at for shard in self._fleet.shards}
-        if not is_poison(victims, proved, self._limits.poison_after):
+        if not any(self._broke_itself(fleet, victims) for fleet in self._fleets):
             return False
         call.last, call.upstream_status = Outcome.POISON, None
         call.detail = f"this request broke {len(victims)} shards: {', '.join(victims)}"
         return True
+
+    def _broke_itself(self, fleet: Fleet, victims: Mapping[str, float]) -> bool:
+        """Each role on its own: that prefill servers serve says nothing for decode servers, all of which may fail."""
+        foreign = {shard.url for other in self._fleets if other is not fleet for shard in other.shards}
+        broke_at = {url: at for url, at in victims.items() if url not in foreign}
+        proved = {shard.url: shard.record.proved_at for shard in fleet.shards}
+        return is_poison(broke_at, proved, self._limits.poison_after)
 
     def _refuse(self, call: Call) -> Answer:
         message = f"{VERDICTS[call.last].reason}: {call.detail}"
@@ -209,14 +228,15 @@ class Dispatcher:
             upstream_status=call.upstream_status,
         )
 
-    def _report(self, shard: Shard, call: Call, attempt: Attempt, started: float) -> None:
+    def _report(self, leg: Leg, call: Call, attempt: Attempt, started: float) -> None:
         verdict = VERDICTS[attempt.outcome]
         good = verdict.reply is Reply.UPSTREAM
         if good and not self._journal.enabled:
             return
         fields = {
             "request": call.id,
-            "shard": shard.url,
+            "shard": leg.shard.url,
+            **({"leg": "prefill" if leg.prefill else "decode"} if self._pairs is not None else {}),
             "failure": None if good else attempt.outcome.name.lower(),
             "reached": attempt.reached.name.lower(),
             "reused": attempt.reused,

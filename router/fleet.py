@@ -133,10 +133,10 @@ class Fleet:
 
     # Evidence
 
-    def attempt_ended(self, shard: Shard, outcome: Outcome, started: float) -> None:
-        """Weigh the end of one attempt of live traffic that was sent at `started`."""
+    def attempt_ended(self, shard: Shard, outcome: Outcome, started: float, blame: Blame | None = None) -> None:
+        """Weigh the end of one attempt of live traffic that was sent at `started`; by the table, without `blame`."""
         shard.outcomes[outcome] += 1
-        blame = VERDICTS[outcome].blame
+        blame = VERDICTS[outcome].blame if blame is None else blame
         if blame is Blame.NONE:
             return
         record, before = shard.record, shard.record.state

@@ -24,6 +24,11 @@ class Tally:
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
     seconds: float = 0.0
     in_flight: int = 0
+    pairings: dict[str, int] = field(default_factory=dict)  # what became of prefill legs -> count
+
+    def paired(self, result: str) -> None:
+        """Count what became of the prefill half of a request."""
+        self.pairings[result] = self.pairings.get(result, 0) + 1
 
     def answered(self, status: int | None, reason: str, elapsed_s: float) -> None:
         """Count one finished request; `status` is None when it was streamed or nobody was left to answer."""
@@ -36,8 +41,8 @@ class Tally:
 class RouterCollector(Collector):
     """Reads the router's numbers at scrape time."""
 
-    def __init__(self, fleet: Fleet, tally: Tally) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, tally: Tally, prefill: Fleet | None = None) -> None:
+        self._fleets = (fleet,) if prefill is None else (fleet, prefill)
         self._tally = tally
 
     def collect(self) -> Iterator[Metric]:
@@ -46,12 +51,21 @@ class RouterCollector(Collector):
         yield self._duration()
         yield GaugeMetricFamily("gym_router_in_flight", "Client requests under way.", self._tally.in_flight)
         yield from self._pressure()
+        if len(self._fleets) > 1:
+            yield self._prefill_legs()
         yield from self._shards()
 
     def _answers(self) -> Metric:
         family = CounterMetricFamily("gym_router_answers", "Finished requests.", labels=["status", "reason"])
         for (status, reason), count in list(self._tally.answers.items()):
             family.add_metric(["none" if status is None else str(status), reason], count)
+        return family
+
+    def _prefill_legs(self) -> Metric:
+        why = "What became of the prefill half of requests."
+        family = CounterMetricFamily("gym_router_prefill_legs", why, labels=["result"])
+        for result, count in list(self._tally.pairings.items()):
+            family.add_metric([result], count)
         return family
 
     def _duration(self) -> Metric:
@@ -61,7 +75,7 @@ class RouterCollector(Collector):
         return family
 
     def _pressure(self) -> Iterator[Metric]:
-        pressure = self._fleet.pressure
+        pressure = self._fleets[0].pressure
         why = "1 if the caches are full and hit ever less: reduce concurrent rollouts."
         yield GaugeMetricFamily("gym_router_fleet_full", why, float(pressure.full))
         if pressure.usage is not None:
@@ -76,7 +90,7 @@ class RouterCollector(Collector):
         sockets = GaugeMetricFamily("gym_router_shard_connections", "Open connections.", labels=["shard"])
         states = GaugeMetricFamily("gym_router_shard_state", "1 for the state it is in.", labels=["shard", "state"])
         strikes = GaugeMetricFamily("gym_router_shard_strikes", "Strikes not forgiven.", labels=["shard"])
-        for shard in self._fleet.shards:
+        for shard in (shard for fleet in self._fleets for shard in fleet.shards):
             for outcome, count in shard.outcomes.items():
                 attempts.add_metric([shard.url, outcome.name.lower()], count)
             load.add_metric([shard.url], shard.in_flight)
