@@ -32,7 +32,7 @@ class Guard:
         return self
 
     def watch(self, group: int) -> None:
-        """Take a process group into care."""
+        """Take a process group, which is a session too, into care."""
         self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:

@@ -6,8 +6,8 @@ Its stdin is a socket. One JSON object a line, each answered by one: {"error": w
     {"do": "start", "node": 1, "argv": [...], "output": f}  {"pid": 4242}   a process group, on that node
     {"do": "kill", "node": 1}                               {}              the node is lost, with all that is there
 
-A program of its own, since Ray takes over the signals and exit hooks of its driver, and since one process group is what
-the guard can kill: it has everything but what the shards' actors have started.
+A program of its own, since Ray takes over the signals and exit hooks of its driver, and since one session is what the
+guard can kill: it has everything but what the shards' actors have started.
 """
 
 import json
@@ -56,11 +56,11 @@ class ShardActor:
 
 @dataclass
 class Node:
-    """A node of the cluster, its shard's actor, and the process groups that were started there."""
+    """A node of the cluster, its shard's actor, and the process group that this has started."""
 
     ray_node: Any
     actor: Any
-    group: int | None = None  # of the shard's processes
+    group: int | None = None
 
     def processes(self) -> list[psutil.Process]:
         """The node's own and all that they have started, as far as it lives."""
@@ -92,15 +92,15 @@ class Nodes:
         """Lose a node."""
         if lost := self._nodes.pop(node, None):
             doomed = lost.processes()
-            self._cluster.remove_node(lost.ray_node, allow_graceful=False)
             kill_group(lost.group)  # an engine whose API server was killed before is nobody's child
+            self._cluster.remove_node(lost.ray_node, allow_graceful=False)
             for process in doomed:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
         return {}
 
     def kill_groups(self) -> None:
-        """End what is not in this program's own process group."""
+        """End what is not in this program's session."""
         for node in self._nodes.values():
             kill_group(node.group)
 
@@ -111,15 +111,16 @@ class Nodes:
 
 
 def main() -> None:
-    """Obey until the harness closes its end, then leave no shard behind. The harness kills this program's own group."""
+    """Obey until the harness closes its end, then leave no shard behind. The harness kills this program's session."""
     with socket.socket(fileno=os.dup(0)) as harness, harness.makefile("rw", encoding="utf-8") as lines:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # not for Ray's processes
         nodes = Nodes()
         try:
-            obey(nodes, lines)
+            with suppress(BrokenPipeError):  # it does not wait for the last answer
+                obey(nodes, lines)
         finally:
             nodes.kill_groups()
-    os._exit(0)  # Ray's own farewell takes seconds
+        os._exit(0)  # Ray's own farewell takes seconds
 
 
 def obey(nodes: Nodes, lines: TextIO) -> None:

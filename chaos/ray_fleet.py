@@ -101,15 +101,14 @@ class RayCluster:
         return await asyncio.to_thread(self._exchange, json.dumps(command))
 
     def _exchange(self, command: str) -> dict[str, Any]:
-        with self._turn:
-            try:
-                print(command, file=self._lines, flush=True)
-                answer: dict[str, Any] = json.loads(self._lines.readline())
-            except (OSError, ValueError) as error:  # it has ended, or does not answer and is never asked again
-                raise RayClusterError(f"the Ray cluster is gone: {error}\n{self._group.tail()}") from None
-        if "error" in answer:
-            raise RayClusterError(answer["error"])
-        return answer
+        with self._turn, suppress(OSError):  # after a timeout there is no reading any more
+            print(command, file=self._lines, flush=True)
+            if line := self._lines.readline():
+                answer: dict[str, Any] = json.loads(line)
+                if "error" in answer:
+                    raise RayClusterError(answer["error"])
+                return answer
+        raise RayClusterError(f"the Ray cluster has ended, or does not answer:\n{self._group.tail()}")
 
 
 class ShardOnNode(Group):

@@ -106,7 +106,7 @@ def test_the_end_of_the_clusters_program_is_an_error_that_says_so(tmp_path):
     async def story() -> None:
         async with RayFleet(1, folder=tmp_path) as fleet:
             os.kill(fleet.cluster.pid, signal.SIGKILL)
-            with pytest.raises(RayClusterError, match="the Ray cluster is gone"):
+            with pytest.raises(RayClusterError, match="the Ray cluster has ended"):
                 await fleet.shards[0].kill_node()
 
     asyncio.run(story())
