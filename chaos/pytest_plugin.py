@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .choices import GYM_ROUTER, resolve_client
+from .choices import GYM_ROUTER, contract_client, resolve_client
 
 if TYPE_CHECKING:
     from .pytest_suite import ScenarioFile, Suite
@@ -111,7 +111,9 @@ def router(chaos_suite: "Suite", fleet: Any, tmp_path: Path) -> Iterator[Any]:
     from .portal import Blocking  # noqa: PLC0415
     from .under_test import RouterUnderTest, Wiring  # noqa: PLC0415
 
-    wiring = Wiring([shard.url for shard in fleet.shards], deadline_s=5.0, max_attempts=2, folder=tmp_path)
+    urls = [shard.url for shard in fleet.shards]
+    client = contract_client(resolve_client(chaos_suite.setup.client))
+    wiring = Wiring(urls, deadline_s=5.0, max_attempts=2, folder=tmp_path, client=client)
     under_test = RouterUnderTest(chaos_suite.setup.router_cmd, wiring, chaos_suite.session.guard)
     with chaos_suite.portal.inside(under_test) as running:
         yield Blocking(chaos_suite.portal, running)

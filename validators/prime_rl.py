@@ -106,9 +106,7 @@ def ports(config: Layered) -> Iterator[Finding]:
         yield _finding(config, Verdict.UNSAFE, "inference.vllm.tensor_parallel_size", problem, f"a divisor of {gpus}.")
     first = port_of(config.get("inference.backend_port", port.value + BACKEND_OFFSET))
     if first.problem is None and first.value <= port.value < first.value + max(gpus // tp, 1):
-        problem = (
-            f"the engines listen on {first.value:g} and the ports after it, the router's {port.value:g} among them"
-        )
+        problem = f"one of the engines' ports, from {first.value:g} on, is the router's ({port.value:g})"
         yield _finding(config, Verdict.UNSAFE, "inference.backend_port", problem, f"{port.value + BACKEND_OFFSET:g}.")
 
 

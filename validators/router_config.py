@@ -7,7 +7,7 @@ keys and checks the rest itself, when it loads the file.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .contract import Contract
+from .contract import Contract, contract_of
 from .findings import Finding, Verdict
 from .status import Role, judge_status
 from .values import Number, port_of, seconds_of
@@ -20,11 +20,19 @@ TIMEOUTS: Mapping[str, float | None] = {  # with the router's defaults
     "rollout_timeout_s": None,
 }
 PORTS = ("port", "admin_port")
-KEYS = frozenset({*STATUSES, *TIMEOUTS, *PORTS, "backends", "backends_file"})
+KEYS = frozenset({*STATUSES, *TIMEOUTS, *PORTS, "backends", "backends_file", "client"})
 
 
 def check_router(config: Mapping[str, Any], source: str, contract: Contract) -> list[Finding]:
-    """Every finding on one router configuration; `config` is the table itself, not the file around it."""
+    """Every finding on one router configuration; `config` is the table itself, not the file around it.
+
+    Its own key `client`, where it has one, says whose contract counts.
+    """
+    if "client" in config:
+        try:
+            contract = contract_of(str(config["client"]))
+        except LookupError as error:
+            return [Finding(Verdict.UNSAFE, source, "client", config["client"], str(error))]
     return [
         *_statuses(config, source, contract),
         *_numbers(config, source),
@@ -61,6 +69,7 @@ def _bad(number: Number, source: str, key: str, value: Any, right: str) -> Itera
 def _order(config: Mapping[str, Any], source: str, contract: Contract) -> Iterator[Finding]:
     """Each deadline inside the next; NaN, for one that is not set or not a number, compares false."""
     seconds = {key: seconds_of(config.get(key, default)).value for key, default in TIMEOUTS.items()}
+    patience = contract.timing.silence_s
     connect, backend, rollout = (seconds[f"{name}_timeout_s"] for name in ("connect", "backend", "rollout"))
     if connect > backend:
         problem = f"longer than backend_timeout_s ({backend:g}), so it can never fire"
@@ -70,8 +79,7 @@ def _order(config: Mapping[str, Any], source: str, contract: Contract) -> Iterat
         problem = f"longer than rollout_timeout_s ({rollout:g}), so the router's deadline never fires"
         right = f"at most {rollout / tries:g}: a 500 is tried {tries} times."
         yield Finding(Verdict.UNSAFE, source, "backend_timeout_s", backend, problem, right)
-    if contract.timing.silence_s is not None and backend >= contract.timing.silence_s:
-        patience = contract.timing.silence_s
+    if patience is not None and "backend_timeout_s" in config and backend >= patience:
         problem = f"{contract.client} ends the request itself after {patience:g} s, and asks again beside the first"
         yield Finding(Verdict.UNSAFE, source, "backend_timeout_s", backend, problem, f"less than {patience:g}.")
     if seconds["client_idle_s"] <= (idle_s := contract.timing.idle_s):

@@ -168,3 +168,16 @@ def test_attempts_while_the_router_was_down_do_not_count():
 def test_a_call_that_the_harness_had_to_cancel_would_have_gone_on():
     assert no_unbounded_retry.check(history(attempt(), call(outcome=Outcome.CANCELLED))).status is FAIL
     assert no_unbounded_retry.check(history(attempt(), call(outcome=Outcome.RAISED))).status is PASS
+
+
+def test_each_client_is_judged_by_its_own_contract():
+    """NeMo-Gym retries a 503 without bound and takes a 409 as final; the OpenAI SDK tries both three times."""
+    for status, client, verdict in (
+        (503, "gym-like", FAIL),
+        (503, "openai", PASS),
+        (409, "nemo-gym", FAIL),
+        (409, "openai", PASS),
+        (424, "openai", FAIL),
+    ):
+        run = history(fault(1), attempt(status=status), client=client)
+        assert gym_safe_statuses.check(run).status is verdict, (status, client)

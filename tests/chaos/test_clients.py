@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 
+import orjson
 import pytest
 
 from gymproof.chaos.clients import CLIENTS, open_client
@@ -14,6 +15,9 @@ from gymproof.validators.cases import FAULT_CASES
 from gymproof.validators.clients import ClientKind, ClientUnavailableError
 from gymproof.validators.clients.nemo_gym import open_gym_client
 from gymproof.validators.learn import ChatClient, learn
+from gymproof.validators.script import always
+from gymproof.validators.scripted_server import play
+from gymproof.validators.wire import COMPLETION, OK
 
 # The cases with a large upload: aiohttp warns its caller, and Gym sends its bodies like that.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
@@ -81,3 +85,16 @@ def test_a_missing_gym_says_how_to_install_it(monkeypatch):
 
 def test_every_client_has_a_name():
     assert {"gym-like", "nemo-gym"} <= CLIENTS.keys()
+
+
+def test_the_openai_sdk_gives_answers_as_plain_json():
+    pytest.importorskip("openai", reason="the extra `clients` has it")
+
+    async def scenario():
+        async with play(always(OK)) as stage, open_client("openai", stage.base_url) as client:
+            return await client.chat(model="m", messages=[], logprobs=True), await client.tokenize(
+                model="m", messages=[]
+            )
+
+    answer, tokens = asyncio.run(scenario())
+    assert answer == tokens == orjson.loads(COMPLETION)

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from gymproof.router.backends_file import parse_lines, watch
-from gymproof.router.config import ConfigError
+from gymproof.router.config import ConfigError, make_config
 from gymproof.router.core import bind
 from gymproof.router.impl import GenerationRouterImpl
 
@@ -201,11 +201,32 @@ def test_an_unsafe_status_is_refused_by_name(status):
         ({"nonsense": 1}, "nonsense"),
         ({"no_shard_hold_s": 50.0}, "no_shard_hold_s"),
         ({"backend_failure_status": 409}, "409"),
+        ({"client": "curl"}, "client: no contract table for curl; shipped: nemo-gym, openai, verifiers"),
+        ({"client": "openai", "no_healthy_backend_status": 409}, "repeats what was meant as final. Right: 424"),
+        ({"client": "openai", "backend_timeout_s": 600.0}, "openai ends the request itself after 600 s"),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(settings, message):
     with pytest.raises(ConfigError, match=message), serving([], **{"backend_urls": ["http://h"]} | settings):
         pytest.fail("it serves with a bad setting")
+
+
+@pytest.mark.parametrize(
+    ("client", "statuses", "budget_s"),
+    [("nemo-gym", (500, 409), 600.0), ("openai", (500, 424), 540.0), ("verifiers==0.4.0", (500, 424), 540.0)],
+)
+def test_the_client_decides_what_is_not_configured(client, statuses, budget_s):
+    config = make_config({"client": client})
+
+    assert (config.backend_failure_status, config.no_healthy_backend_status) == statuses
+    assert config.backend_timeout_s == budget_s
+
+
+def test_a_bad_setting_is_told_once_and_not_again_for_what_depends_on_it():
+    with pytest.raises(ConfigError) as refused:
+        make_config({"client": "curl"})
+
+    assert "default factory" not in str(refused.value)
 
 
 def test_the_application_for_other_servers_answers_the_same(kit):

@@ -94,6 +94,14 @@ def test_the_installed_gym_can_be_asked_for(monkeypatch):
     assert run("503", "--gym", "installed").exit_code == 0
 
 
+def test_another_client_has_another_verdict():
+    result = run("503", "--client", "openai")
+
+    assert result.exit_code == 0
+    assert "tried 3 times within 1.5 s" in result.stdout
+    assert "safe, by openai 3.57.0 (--version knows 2.7.2 too)" in result.stdout
+
+
 def test_json_has_a_verdict_for_all_and_one_for_each():
     result = run("500", "504", "--json")
     told = json.loads(result.stdout)
@@ -116,6 +124,10 @@ def test_json_has_a_verdict_for_all_and_one_for_each():
         (["five hundred"], "'five hundred' is not a status"),
         (["99"], "'99' is not a status in 200..599"),
         (["500", "--gym", "7.7"], "no contract table for nemo-gym 7.7; shipped: nemo-gym 0.4.0"),
+        (["500", "--client", "curl"], "no contract table for curl; shipped: nemo-gym, openai, verifiers"),
+        (["--learn", "--client", "curl"], "unknown client 'curl'; known: nemo-gym, openai, verifiers"),
+        (["--router-cmd", "true", "--url", "http://127.0.0.1:1"], "only one thing can be judged at once"),
+        (["--router-cmd", "no-such-program-here"], "no program 'no-such-program-here' on PATH"),
         (["--url", "ftp://x"], "not an http:// or https:// URL"),
         (["--url", "http://127.0.0.1:1"], "no connection"),
         (["--config", "nowhere.yaml"], "No such file"),

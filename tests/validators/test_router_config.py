@@ -2,7 +2,8 @@
 
 import pytest
 
-from gymproof.validators import CannotTellError, UnsafeForGymError, Verdict, validate_config
+from gymproof.validators import CannotTellError, UnsafeForGymError, Verdict, load_contract, validate_config
+from gymproof.validators.router_config import check_router
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_an_empty_router_table_has_nothing_wrong_with_it():
 
 @pytest.mark.parametrize("config", [{}, {"colour": "red"}, {"router": 3}])
 def test_something_else_is_not_judged(config):
-    with pytest.raises(CannotTellError, match="neither a NeMo-RL configuration nor one of gym-router"):
+    with pytest.raises(CannotTellError, match="neither a configuration of NeMo-RL or prime-rl nor one of gym-router"):
         validate_config(config)
 
 
@@ -79,3 +80,23 @@ def test_toml_that_is_none_is_named(toml):
 def test_a_toml_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(CannotTellError, match="No such file"):
         validate_config(tmp_path / "gone.toml")
+
+
+def test_the_client_that_a_file_names_decides_what_is_right():
+    table = {"client": "openai", "no_healthy_backend_status": 409, "backend_timeout_s": 600}
+    unsafe = {f.key: f.right for f in check_router(table, "r.toml", load_contract()) if f.verdict is Verdict.UNSAFE}
+
+    assert unsafe == {
+        "no_healthy_backend_status": "424 for one that no try can.",
+        "backend_timeout_s": "less than 600.",
+    }
+
+
+def test_a_file_that_names_only_its_client_is_safe():
+    assert check_router({"client": "openai"}, "r.toml", load_contract()) == []
+
+
+def test_an_unknown_client_is_unsafe_and_the_known_ones_are_named():
+    (finding,) = check_router({"client": "curl"}, "r.toml", load_contract())
+
+    assert "shipped: nemo-gym, openai, verifiers" in finding.problem

@@ -10,6 +10,7 @@ from gymproof.validators import (
     Verdict,
     judge_status,
     load_contract,
+    right_status,
     shipped_versions,
     validate_status,
 )
@@ -123,3 +124,21 @@ def test_another_contract_gives_another_verdict():
     hanging = Contract("nemo-gym", "9", {**load_contract().statuses, 503: Behaviour(Handling.HANGS, 1)}, {})
     with pytest.raises(UnsafeForGymError, match="never ends"):
         validate_status(503, contract=hanging)
+
+
+@pytest.mark.parametrize(("client", "give_up"), [("nemo-gym", 409), ("openai", 424), ("verifiers", 424)])
+def test_each_client_has_a_status_that_means_again_and_one_that_means_no_more(client, give_up):
+    contract = load_contract(client)
+
+    assert right_status("retry", contract) == 500
+    assert right_status("give_up", contract) == give_up
+
+
+def test_a_client_that_never_tries_again_has_no_status_for_it():
+    contract = Contract("stubborn", "1", {500: Behaviour(Handling.RAISED, 1, "E")}, {})
+    with pytest.raises(ValueError, match="no status makes stubborn 1 retry"):
+        right_status("retry", contract)
+
+
+def test_a_400_is_scored_by_nemo_gym_alone():
+    assert judge_status(400, contract=load_contract("openai")).verdict is Verdict.SAFE
