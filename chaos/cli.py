@@ -1,29 +1,25 @@
 """The `gym-chaos` command."""
 
-import asyncio
 import signal
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from .choices import GYM_ROUTER, PLACEHOLDERS, Setup, resolve_client
 from .clients import CLIENTS
-from .commands import CONSOLE, ERRORS, INTERRUPTED, refused
+from .commands import CONSOLE, refused
 from .compare_command import diff, replay
 from .explore.cli import explore_command
-from .provision import ToxiproxyUnavailableError
-from .recording import load_run
-from .report import write as write_report
+from .gate import gate
+from .judging import judge_all, tell
 from .report.command import report
-from .runner import Result, run_case
-from .scenario import Case, ScenarioError, cases, find, shipped
+from .runner import Result
+from .scenario import ScenarioError, cases, find, shipped
 from .stage import Session
-from .summary import exit_code, reasons, table, write_junit, write_verdicts
+from .summary import exit_code
 from .under_test import RouterError
 
 app = typer.Typer(
@@ -35,6 +31,7 @@ app.command("replay")(replay)
 app.command("diff")(diff)
 app.command("report")(report)
 app.command("explore")(explore_command)
+app.command("gate")(gate)
 
 
 @app.command("list")
@@ -97,57 +94,12 @@ def run(  # noqa: PLR0917 - typer makes options of them
     CONSOLE.print(f"client: {resolve_client(client)}   router: {router_cmd.split()[0]}   records: {folder}")
     # A run that is told to stop cleans up after itself, by whatever signal.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    raise typer.Exit(_judged(chosen, session, junit))
-
-
-def _judged(chosen: Sequence[Case], session: Session, junit: Path | None) -> int:
-    """Run the cases and report, also on those that were done when something went wrong; the exit code."""
     results: list[Result] = []
     try:
-        asyncio.run(_run_all(chosen, session, results))
-    except KeyboardInterrupt:
-        ERRORS.print(f"gym-chaos: interrupted after {len(results)} of {len(chosen)} cases; all processes are ended")
-        raise typer.Exit(INTERRUPTED) from None
-    except ToxiproxyUnavailableError as error:
-        raise refused(error) from error
+        judge_all(chosen, session, results)
     finally:
-        if results:
-            CONSOLE.print(table(results))
-            for reason in reasons(results):
-                CONSOLE.print(reason, markup=False, highlight=False, soft_wrap=True)
-            if junit is not None:
-                write_junit(results, junit)
-    return exit_code(results)
-
-
-async def _run_all(chosen: Sequence[Case], session: Session, results: list[Result]) -> None:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=CONSOLE, transient=True) as progress:
-        task = progress.add_task("starting", total=len(chosen))
-        async with session:
-            for case in chosen:
-                try:
-                    result = await run_case(
-                        session,
-                        case,
-                        lambda phase, case=case: progress.update(task, description=f"{case.name}: {phase}"),  # type: ignore[misc]
-                    )
-                except asyncio.CancelledError:
-                    progress.console.print("interrupted: healing the fault and ending all processes ...")
-                    raise
-                write_verdicts(result)
-                write_report(load_run(result.folder))
-                results.append(result)
-                progress.advance(task)
-                progress.console.print(
-                    f"{result.status:8}{case.name}  {result.seconds:.1f} s", highlight=False, markup=False
-                )
+        tell(results, junit)
+    raise typer.Exit(exit_code(results))
 
 
 def main() -> None:

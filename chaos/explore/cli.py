@@ -62,7 +62,7 @@ def explore_command(  # noqa: PLR0917 - typer makes options of them
                 out=folder,
                 budget_s=budget_s,
                 most_findings=most_failures,
-                replay=_replay(level, router_core),
+                replay=replay_command(level, router_core),
                 report=report,
             )
     except (ScenarioError, CoreError, RouterError, ToxiproxyUnavailableError, ValueError, OSError) as error:
@@ -91,7 +91,7 @@ def _in_turn(names: Sequence[str], level: str) -> Callable[[int], Scenario]:
     return lambda seed: chosen[seed % len(chosen)]
 
 
-def _replay(level: str, router_core: str) -> str:
+def replay_command(level: str, router_core: str) -> str:
     """The command that runs a failure again, with places for its file and its seed."""
     if level == "real":
         return "gym-chaos run {file}"
@@ -119,7 +119,7 @@ def _progress(seeds: int) -> Iterator[Callable[[Tally], None]]:
 
 def _tell(tally: Tally, level: str, router_core: str) -> None:
     for finding in tally.findings:
-        _show(finding, _replay(level, router_core))
+        _show(finding, replay_command(level, router_core))
     counts = ", ".join(f"{tally.statuses[status]} {status}" for status in Status)
     CONSOLE.print(f"{tally.done} seeds: {counts}", highlight=False)
 
