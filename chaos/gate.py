@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
-from .checkers.base import Status, Verdict, passed
+from .checkers.base import Status, passed
 from .choices import GYM_ROUTER, Setup
 from .commands import CONSOLE, refused
 from .explore.budget import parse_budget
-from .explore.campaign import Finding, Tally, explore, virtual_level
+from .explore.campaign import Finding, explore, virtual_level
 from .explore.cli import replay_command
 from .explore.draw import REAL_KINDS, VIRTUAL_KINDS, draw
 from .explore.real import real_level
@@ -78,7 +78,10 @@ def ordered() -> list[Case]:
 
 
 def explored(setup: Setup, core: str | None, first_seed: int, budget_s: float) -> list[Result]:
-    """A result for each failing seed, and one for all that passed. The failing ones are printed to be replayed."""
+    """A result for each failing seed, and one for all that passed. The failing ones are printed to be replayed.
+
+    Seeds that drew a fault for a moment that never came say nothing, and are no result.
+    """
     began = time.monotonic()
     kinds, level = (REAL_KINDS, "real") if core is None else (VIRTUAL_KINDS, "virtual")
     running = real_level(setup) if core is None else nullcontext(virtual_level(load_core(core)))
@@ -95,7 +98,15 @@ def explored(setup: Setup, core: str | None, first_seed: int, budget_s: float) -
         )
     for finding in tally.findings:
         CONSOLE.print(f"seed {finding.seed} fails; again: {finding.command(replay)}", highlight=False, soft_wrap=True)
-    return [*_failed(tally.findings, setup.out), _held(tally, first_seed, setup.out, time.monotonic() - began)]
+    counts = ", ".join(f"{tally.statuses[status]} {status}" for status in Status)
+    CONSOLE.print(f"{tally.done} drawn seeds from {first_seed}: {counts}", highlight=False)
+    held = Result(
+        Case("explored", draw(first_seed, kinds), Scope.ONE, setup.out),
+        {"explore": passed(counts)},
+        setup.out,
+        time.monotonic() - began,
+    )
+    return [*_failed(tally.findings, setup.out), *([held] if tally.statuses[Status.PASS] else [])]
 
 
 def _failed(findings: Sequence[Finding], out: Path) -> list[Result]:
@@ -103,10 +114,3 @@ def _failed(findings: Sequence[Finding], out: Path) -> list[Result]:
         Result(Case(f"seed-{found.seed}", found.smallest, Scope.ONE, found.file), dict(found.failed), out, 0.0)
         for found in findings
     ]
-
-
-def _held(tally: Tally, first_seed: int, out: Path, seconds: float) -> Result:
-    counts = ", ".join(f"{tally.statuses[status]} {status}" for status in Status)
-    why = f"{tally.done} seeds from {first_seed}: {counts}"
-    verdict = passed(why) if tally.statuses[Status.PASS] else Verdict(Status.UNKNOWN, why)
-    return Result(Case("explored", draw(first_seed, VIRTUAL_KINDS), Scope.ONE, out), {"explore": verdict}, out, seconds)
