@@ -16,6 +16,7 @@ from .clients import CLIENTS
 from .commands import CONSOLE, ERRORS, INTERRUPTED, refused
 from .compare_command import diff, replay
 from .explore.cli import explore_command
+from .from_log_command import from_log
 from .provision import ToxiproxyUnavailableError
 from .recording import load_run
 from .report import write as write_report
@@ -35,6 +36,7 @@ app.command("replay")(replay)
 app.command("diff")(diff)
 app.command("report")(report)
 app.command("explore")(explore_command)
+app.command("from-log")(from_log)
 
 
 @app.command("list")
