@@ -13,6 +13,7 @@ from .clients import CLIENTS
 from .commands import CONSOLE, refused
 from .compare_command import diff, replay
 from .explore.cli import explore_command
+from .from_log_command import from_log
 from .gate import gate
 from .judging import judge_all, tell
 from .report.command import report
@@ -32,6 +33,7 @@ app.command("diff")(diff)
 app.command("report")(report)
 app.command("explore")(explore_command)
 app.command("gate")(gate)
+app.command("from-log")(from_log)
 
 
 @app.command("list")

@@ -4,6 +4,7 @@
     scenario.toml        the scenario as it was run, with the values that were fitted to its fleet
     history.jsonl        every record (`history.py`), one JSON object a line, appended as it happens
     router-events.jsonl  the router's own log, where the router under test writes one
+    client.log           what the client printed
     verdicts.json        what the checkers made of it; absent if the run was cut off
     junit.xml            the same, for machines
 
@@ -33,7 +34,7 @@ from .scenario_toml import dump
 from .served import read_served
 
 RUN, SCENARIO, HISTORY, EVENTS = "run.json", "scenario.toml", "history.jsonl", "router-events.jsonl"
-VERDICTS, JUNIT = "verdicts.json", "junit.xml"
+VERDICTS, JUNIT, CLIENT = "verdicts.json", "junit.xml", "client.log"
 FORMAT = 1
 
 
@@ -105,6 +106,11 @@ class Recording:
         self._write(case)
         self._append(limits)
         return History(limits, sink=self._append)
+
+    def say(self, text: str) -> None:
+        """Keep what the client printed."""
+        with (self.folder / CLIENT).open("a") as file:
+            file.write(f"{text}\n")
 
     def end(self, status: Status) -> None:
         """The run has come to its end and was judged."""

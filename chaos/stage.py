@@ -213,7 +213,9 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
         history = recording.begin(case, limits, logs, {**fleet.versions, **await session.versions()})
         router = await stack.enter_async_context(RouterUnderTest(session.setup.router_cmd, wiring, session.guard))
         tap = await stack.enter_async_context(Wiretap(router.port, history.add))
-        client = await stack.enter_async_context(open_client(client_name, f"http://127.0.0.1:{tap.port}/v1"))
+        client = await stack.enter_async_context(
+            open_client(client_name, f"http://127.0.0.1:{tap.port}/v1", recording.say)
+        )
         yield Stage(
             case=case,
             fleet=fleet,

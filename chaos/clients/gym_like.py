@@ -107,7 +107,10 @@ async def open_session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @asynccontextmanager
-async def open_gym_like(base_url: str) -> AsyncIterator[GymLikeClient]:
+async def open_gym_like(
+    base_url: str,
+    on_print: Callable[[str], None] | None = None,  # noqa: ARG001 - it prints nothing
+) -> AsyncIterator[GymLikeClient]:
     """A client with a pool of its own, closed at the end."""
     async with open_session() as session:
         yield GymLikeClient(base_url, session)

@@ -1,6 +1,6 @@
 """The real NeMo-Gym client, from the installed `nemo-gym` package."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,10 +24,10 @@ class NemoGymClient:
 
 
 @asynccontextmanager
-async def open_nemo_gym(base_url: str) -> AsyncIterator[NemoGymClient]:
+async def open_nemo_gym(base_url: str, on_print: Callable[[str], None] | None = None) -> AsyncIterator[NemoGymClient]:
     """Open the real client in the running loop, one at a time in a process; the first one costs about 5 s of imports.
 
     Raises ClientUnavailableError, which names the command that installs it, where `nemo-gym` is missing.
     """
-    async with nemo_gym.open_gym_client() as gym:
+    async with nemo_gym.open_gym_client(on_print=on_print) as gym:
         yield NemoGymClient(base_url, gym)

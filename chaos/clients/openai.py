@@ -1,6 +1,6 @@
 """The real OpenAI Python SDK, from the installed `openai` package."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,7 +25,10 @@ class OpenAIClient:
 
 
 @asynccontextmanager
-async def open_openai(base_url: str) -> AsyncIterator[OpenAIClient]:
+async def open_openai(
+    base_url: str,
+    on_print: Callable[[str], None] | None = None,  # noqa: ARG001 - it prints nothing
+) -> AsyncIterator[OpenAIClient]:
     """Open the SDK in the running loop. Raises ClientUnavailableError, which names the command that installs it."""
     async with openai_sdk.open_openai() as sdk:
         yield OpenAIClient(base_url, sdk)

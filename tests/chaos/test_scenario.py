@@ -29,7 +29,18 @@ def written(tmp_path: Path, text: str) -> Path:
             '[[fault]]\nkind = "kill"\nprocess = "gpu"',
             "fault 'kill': process: Input should be 'server', 'engine' or 'group'",
         ),
-        ('[[fault]]\nkind = "kill"\nwhen = "now"', "fault 'kill': when: Extra inputs are not permitted (got 'now')"),
+        ('[[fault]]\nkind = "kill"\nafter = 1', "fault 'kill': after: Extra inputs are not permitted (got 1)"),
+        ('[[fault]]\nkind = "kill"\nwhen = "now"', "fault.0.when: Input should be a valid dictionary"),
+        ('[[fault]]\nkind = "kill"\nwhen = { shard = 1 }', "fault.0.when.requests: Field required"),
+        ('[[fault]]\nkind = "kill"\nwhen = { requests = 0 }', "when.requests: Input should be greater than 0 (got 0)"),
+        (
+            '[[fault]]\nkind = "kill"\nwhen = { shard = 3, requests = 1 }',
+            "fault.0.when: no shard 3 in a fleet of 3 (0 to 2)",
+        ),
+        (
+            '[[fault]]\nkind = "kill"\nat_s = 1.0\nwhen = { requests = 1 }',
+            "fault.0: at_s and when: only one of them",
+        ),
         ('[[fault]]\nkind = "kill"\nat_s = -1', "at_s: Input should be greater than or equal to 0 (got -1)"),
         ('[[fault]]\nkind = "kill"\nshards = [3]', "no shard 3 in a fleet of 3 (0 to 2)"),
         (
