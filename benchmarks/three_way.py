@@ -15,7 +15,16 @@ import typer
 from fleets.experiments import EXPERIMENTS, run, runs
 from fleets.http_work import SOCKETS, SOCKETS_ARGS, SOCKETS_SHARDS, VLLM, VLLM_ARGS, VLLM_SHARDS, HttpWork
 from fleets.over_http import compare
-from fleets.report import as_json, document_table, http_table, parameter_tables, reading, target_table, workload_table
+from fleets.report import (
+    as_json,
+    document_table,
+    from_json,
+    http_table,
+    parameter_tables,
+    reading,
+    target_table,
+    workload_table,
+)
 from fleets.results import Result
 from fleets.routing import ROUTERS
 from fleets.targets import Runs, judge
@@ -29,7 +38,8 @@ from gymproof.router.policies import POLICIES
 
 ALL_POLICIES = ",".join(POLICIES)
 app = typer.Typer(add_completion=False, help=__doc__)
-console = Console(width=200, soft_wrap=True)
+console = Console(width=240)
+Plots = Annotated[Path | None, typer.Option(help="a folder for PNG plots")]
 Policies = Annotated[str, typer.Option(help="separated by commas")]
 Repetitions = Annotated[int, typer.Option(help="each with prompts of its own, the same for every policy")]
 Json = Annotated[Path | None, typer.Option("--json", help="write everything that was measured to this file")]
@@ -41,7 +51,7 @@ def simulate(
     experiments: Annotated[str, typer.Option(help="separated by semicolons")] = ";".join(EXPERIMENTS),
     policies: Annotated[str, typer.Option(help="separated by commas")] = ",".join(ROUTERS),
     json: Json = None,
-    plots: Annotated[Path | None, typer.Option(help="a folder for PNG plots")] = None,
+    plots: Plots = None,
 ) -> None:
     """Engines in virtual time: the document's table, every workload, the targets."""
     chosen, used = experiments.split(";"), policies.split(",")
@@ -53,14 +63,30 @@ def simulate(
     results = run_all(todo)
     if json:
         json.write_bytes(orjson.dumps(as_json(results), option=orjson.OPT_INDENT_2))
+    present(results, plots)
+
+
+@app.command()
+def show(file: Annotated[Path, typer.Argument(help="what `simulate --json` wrote")], plots: Plots = None) -> None:
+    """The tables and plots of a simulation that was run before."""
+    present([from_json(one) for one in orjson.loads(file.read_bytes())], plots)
+
+
+def present(results: Sequence[Result], plots: Path | None) -> None:
+    """Print every table that the runs suffice for, and draw throughput and hit rate over time."""
     found = Runs(results)
+    experiments = dict.fromkeys(result.experiment for result in results)
+    policies = list(dict.fromkeys(result.policy for result in results))
     console.print(document_table(found))
     console.print(reading(), "\n")
-    for experiment in chosen:
-        console.print(workload_table(found, experiment, used))
-    console.print(target_table(judge(found, numbers)))
+    for experiment in experiments:
+        console.print(workload_table(found, experiment, policies))
+    console.print(target_table(judge(found, dict.fromkeys(result.seed for result in results))))
     if plots:
-        draw(found, chosen, used, plots)
+        from fleets.plots import name_of, plot_experiment  # noqa: PLC0415  matplotlib is needed for nothing else
+
+        for experiment in experiments:
+            plot_experiment(found, experiment, policies, plots / name_of(experiment))
 
 
 @app.command()
@@ -106,14 +132,6 @@ def run_all(todo: Sequence[tuple[str, str, int]]) -> list[Result]:
             progress.update(bar, description=f"{name}, {policy}, seed {seed}")
             results.append(run(name, policy, seed, lambda seconds: progress.advance(bar, seconds)))
     return results
-
-
-def draw(found: Runs, experiments: Sequence[str], policies: Sequence[str], folder: Path) -> None:
-    """Throughput and hit rate over time."""
-    from fleets.plots import name_of, plot_experiment  # noqa: PLC0415  matplotlib is needed for nothing else
-
-    for experiment in experiments:
-        plot_experiment(found, experiment, policies, folder / name_of(experiment))
 
 
 @app.command()

@@ -42,10 +42,10 @@ class Entry(NamedTuple):
 
 TABLE = (
     Entry("baseline", "baseline", "document", "pinned_replicas"),
-    Entry("unified, same Z", "unified", "document", "consistent_hash"),
+    Entry("baseline at unified's Z", "baseline", "document, Z 9.7 s", "pinned_replicas"),
+    Entry("unified at the baseline's Z", "unified", "document", "consistent_hash"),
     Entry("unified, its Z and TTFT", "unified", "document, Z 9.7 s, hop", "consistent_hash"),
-    Entry("baseline at unified's Z", "unified", "document, Z 9.7 s", "pinned_replicas"),
-    Entry("wide-EP", "wide-EP", "document, wide-EP", "consistent_hash"),
+    Entry("wide-EP at the baseline's Z", "wide-EP", "document, wide-EP", "consistent_hash"),
     Entry("session", None, "document", "session"),
     Entry("session at unified's Z", None, "document, Z 9.7 s", "session"),
 )

@@ -20,10 +20,10 @@ def plot_experiment(runs: Runs, experiment: str, policies: Sequence[str], path: 
             _line(lower, policy, [result.hit_rates for result in results])
     upper.set(title=experiment, ylabel="k tokens/s (prompt + answer)", ylim=(0, None))
     lower.set(xlabel="simulated seconds", ylabel="prefix-cache hit rate", ylim=(0, 1.02))
-    upper.legend(fontsize="small", ncols=3)
+    figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", fontsize="small", ncols=6)
     for axes in (upper, lower):
         axes.grid(visible=True, alpha=0.3)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=85)
     plt.close(figure)
 
 

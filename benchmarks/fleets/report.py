@@ -1,15 +1,16 @@
 """Finished runs as tables: the document's, each workload's, the targets; and what the document's gain is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isnan
 from statistics import mean, stdev
+from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from .document import DOCUMENT, ROLLOUTS, in_flight, outside_s, read
-from .experiments import TABLE
+from .experiments import TABLE, Entry
 from .over_http import HttpResult
 from .parameters import ENGINE, WORKLOAD, Row
 from .results import METRICS, Column, Result
@@ -20,22 +21,28 @@ def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) ->
     """A table that is also Markdown."""
     drawn = Table(title=title, box=box.MARKDOWN, title_justify="left")
     for number, heading in enumerate(headings):
-        drawn.add_column(heading, justify="right" if number else "left")
+        drawn.add_column(heading, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         drawn.add_row(*row)
     return drawn
 
 
 def document_table(runs: Runs) -> Table:
-    """The document's metrics: what it published, and what each simulated shape came to."""
-    entries = [entry for entry in TABLE if runs.of(entry.experiment, entry.policy)]
-    headings = [f"{name}, published" for name in DOCUMENT] + [f"{entry.heading}, simulated" for entry in entries]
+    """The document's table, its columns as lines: what it published, and what was simulated for each."""
     rows = []
-    for name, metric in METRICS.items():
-        published = [metric.show(getattr(column, name)) for column in DOCUMENT.values()]
-        simulated = [_spread(runs.of(entry.experiment, entry.policy), name) for entry in entries]
-        rows.append([f"{metric.label} ({metric.short})", *published, *simulated])
-    return table("The three-way table", ["metric", *headings], rows)
+    for name, column in DOCUMENT.items():
+        published = [metric.show(getattr(column, field)) for field, metric in METRICS.items()]
+        rows.append([f"{name}, published", *published])
+        rows += [_simulated(entry, runs) for entry in TABLE if entry.document == name]
+    rows += [_simulated(entry, runs) for entry in TABLE if entry.document is None]
+    return table(
+        "The three-way table", ["", *(metric.heading for metric in METRICS.values())], [row for row in rows if row]
+    )
+
+
+def _simulated(entry: Entry, runs: Runs) -> list[str]:
+    results = runs.of(entry.experiment, entry.policy)
+    return [f"{entry.heading}, simulated", *(_spread(results, name) for name in METRICS)] if results else []
 
 
 def http_table(title: str, results: Sequence[HttpResult]) -> Table:
@@ -45,11 +52,11 @@ def http_table(title: str, results: Sequence[HttpResult]) -> Table:
         mine = [result for result in results if result.policy == policy]
         failed = sum(result.failed for result in mine)
         rows.append([policy, *(_spread(mine, name) for name in METRICS), str(failed)])
-    return table(title, ["policy", *(metric.short for metric in METRICS.values()), "failed"], rows)
+    return table(title, ["policy", *(metric.heading for metric in METRICS.values()), "failed"], rows)
 
 
 def _spread(results: Sequence[Result] | Sequence[HttpResult], name: str) -> str:
-    """Mean ± standard deviation over the seeds."""
+    """Mean ± standard deviation over the repetitions."""
     values = [getattr(result.column, name) for result in results]
     show = METRICS[name].show
     if any(isnan(value) for value in values):
@@ -64,7 +71,7 @@ def workload_table(runs: Runs, experiment: str, policies: Sequence[str]) -> Tabl
         results = runs.of(experiment, policy)
         if results:
             rows.append([policy, *(_spread(results, name) for name in METRICS), *_extremes(results)])
-    headings = ["policy", *(metric.short for metric in METRICS.values()), "p99 e2e s", "worst hit", "moves"]
+    headings = ["policy", *(metric.heading for metric in METRICS.values()), "p99 e2e s", "worst hit", "moves"]
     return table(experiment, headings, rows)
 
 
@@ -130,3 +137,8 @@ def _loop(column: Column) -> str:
 def as_json(results: Sequence[Result] | Sequence[HttpResult]) -> list[dict[str, object]]:
     """Everything that was measured."""
     return [asdict(result) for result in results]
+
+
+def from_json(entry: Mapping[str, Any]) -> Result:
+    """One run, as `as_json` wrote it."""
+    return Result(**{**entry, "column": Column(**entry["column"])})

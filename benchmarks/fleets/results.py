@@ -24,22 +24,21 @@ class Column:
 
 
 class Metric(NamedTuple):
-    """A row of the table: what the document calls it, a short name, and how a value is shown."""
+    """One of the document's metrics: a heading with its unit, and how a value is shown."""
 
-    label: str
-    short: str
+    heading: str
     show: Callable[[float], str]
 
 
 METRICS = {
-    "tokens_per_s": Metric("token throughput (prompt+gen)", "k tok/s", lambda value: f"{value / 1e3:.1f}"),
-    "requests_per_s": Metric("completed requests/s", "req/s", lambda value: f"{value:.2f}"),
-    "hit_rate": Metric("prefix-cache hit rate", "hit rate", lambda value: f"{value:.3f}"),
-    "ttft_s": Metric("avg TTFT", "TTFT s", lambda value: f"{value:.2f}"),
-    "tpot_s": Metric("avg TPOT", "TPOT ms", lambda value: f"{value * 1e3:.1f}"),
-    "queue_s": Metric("avg queue time", "queue ms", lambda value: f"{value * 1e3:.0f}"),
-    "running": Metric("running requests", "running", lambda value: f"{value:.1f}"),
-    "e2e_s": Metric("e2e latency", "e2e s", lambda value: f"{value:.1f}"),
+    "tokens_per_s": Metric("k tok/s", lambda value: f"{value / 1e3:.1f}"),
+    "requests_per_s": Metric("req/s", lambda value: f"{value:.2f}"),
+    "hit_rate": Metric("hit rate", lambda value: f"{value:.3f}"),
+    "ttft_s": Metric("TTFT s", lambda value: f"{value:.2f}"),
+    "tpot_s": Metric("TPOT ms", lambda value: f"{value * 1e3:.1f}"),
+    "queue_s": Metric("queue ms", lambda value: f"{value * 1e3:.0f}"),
+    "running": Metric("running", lambda value: f"{value:.1f}"),
+    "e2e_s": Metric("e2e s", lambda value: f"{value:.1f}"),
 }
 
 
