@@ -1,11 +1,13 @@
 """An asyncio event loop whose clock jumps to the next timer, and whose network is in memory.
 
-asyncio's own `BaseEventLoop`, with something else to wait on. asyncio keeps no order among timers of one moment, so
-nothing here may depend on one; everything else about it is deterministic.
+asyncio's own `BaseEventLoop`, but for its timers: those of one moment keep their order here, and nothing is waited for.
 """
 
 import asyncio
 import contextlib
+import contextvars
+import heapq
+import itertools
 import os
 import random
 import time
@@ -21,30 +23,6 @@ _LIVELOCK = 200_000  # turns of the loop in one moment
 
 class StandstillError(RuntimeError):
     """Nothing can ever happen again, or time stands still: a deadlock or a livelock of what is run."""
-
-
-class _Clockwork:
-    """What the loop waits on instead of sockets."""
-
-    def __init__(self) -> None:
-        self.now = _START_S
-        self._turns = 0
-
-    def select(self, timeout: float | None) -> list[Any]:
-        """Let `timeout` seconds pass, at once."""
-        if timeout is None:
-            raise StandstillError("everybody waits, and no timer is set")
-        if timeout > 0:
-            self.now += timeout
-            self._turns = 0
-        else:
-            self._turns += 1
-            if self._turns > _LIVELOCK:
-                raise StandstillError(f"{_LIVELOCK} turns of the event loop, and no time has passed")
-        return []
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class _Server(asyncio.AbstractServer):
@@ -80,12 +58,43 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
-        self._selector = _Clockwork()
+        self._now = _START_S
+        self._turns = 0  # in this moment
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._order = itertools.count()
         self.network = Network(self, random.Random(seed))  # noqa: S311 - reproducible, not secret
 
     def time(self) -> float:
         """Virtual seconds."""
-        return self._selector.now
+        return self._now
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See BaseEventLoop. Timers of one moment run in the order in which they were set."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
+        return timer
+
+    def _run_once(self) -> None:
+        """Run what is ready; if nothing is, let the time pass until the next timer, at once."""
+        timers, ready = self._timers, self._ready  # type: ignore[attr-defined]
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            if not timers:
+                raise StandstillError("everybody waits, and no timer is set")
+            if timers[0][0] > self._now:
+                self._now, self._turns = timers[0][0], 0
+        self._turns += 1
+        if self._turns > _LIVELOCK:
+            raise StandstillError(f"{_LIVELOCK} turns of the event loop, and no time has passed")
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()  # noqa: SLF001 - as asyncio's own loop does
 
     async def create_connection(
         self,
@@ -113,8 +122,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.network.ports[number] = Port(protocol_factory)
         return _Server(self, number)
 
-    def _process_events(self, event_list: Any) -> None:
-        """There are none."""
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is dropped when its moment comes."""
 
     def _write_to_self(self) -> None:
         """Nobody calls from another thread."""
