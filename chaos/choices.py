@@ -8,16 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# `{backends}` becomes one argument for each URL; the rest is filled in where it stands.
+# A word with `{backends}` or `{prefill}` in it becomes one for each URL, or none; the rest is filled in where it stands.
 PLACEHOLDERS = (
-    *("port", "backends", "backends_csv", "backends_file"),
+    *("port", "backends", "backends_csv", "backends_file", "prefill"),
     *("deadline_s", "max_attempts", "stall_after_s", "client", "folder"),
 )
 GYM_ROUTER = (
     "gym-router serve --client {client} --host 127.0.0.1 --port {port} --backends-file {backends_file} "
     "--backend-timeout-s {deadline_s} --connect-timeout-s 0.5 --max-attempts {max_attempts} "
-    "--stall-after-s {stall_after_s} --readmit probe --probe-interval-s 0.2 --event-log {folder}/router-events.jsonl"
+    "--stall-after-s {stall_after_s} --readmit probe --probe-interval-s 0.2 --event-log {folder}/router-events.jsonl "
+    "--prefill-backend={prefill}"
 )
+# Why the scenarios with prefill servers cannot be run on real ones here.
+NO_TRANSFER = "prefill servers need NIXL, which does not run on a CPU; the fleets sim and ray have simulated ones"
 
 # Whose contract a client keeps that has none of its own name.
 _KEPT: Mapping[str, str] = {"gym-like": "nemo-gym"}

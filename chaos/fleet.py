@@ -205,7 +205,8 @@ class SimFleet(LocalFleet):
     Shards of one fleet share the seed, as replicas share weights: they answer one prompt with the same tokens.
     `token_ms` is what a decoding step takes; `shutdown_timeout_s` is how long a shard lets requests finish after
     SIGTERM, and 0, as in vLLM, ends them as `sigterm` says: "abort", "error" or "silence". `args` come last on each
-    shard's command line.
+    shard's command line. The first `prefill` shards are the prefill servers of the others, unless there is no
+    `kv_connector`: then all are alike, and take transfer parameters without doing anything with them.
     """
 
     def __init__(
@@ -219,21 +220,25 @@ class SimFleet(LocalFleet):
         max_model_len: int = 4096,
         shutdown_timeout_s: float = 0.0,
         sigterm: str = "abort",
+        prefill: int = 0,
+        kv_connector: bool = True,
         ready_within_s: float = 20.0,
         args: Sequence[str] = (),
     ) -> None:
         super().__init__(shards, folder=folder, ready_within_s=ready_within_s)
+        self._prefill = prefill if kv_connector else 0
         self._options = (
             *("--seed", str(seed), "--model", model, "--token-ms", str(token_ms)),
             *("--max-model-len", str(max_model_len), "--shutdown-timeout-s", str(shutdown_timeout_s)),
             *("--sigterm", sigterm, "--dev", *args),
         )
 
-    async def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:  # noqa: ARG002 - all alike
+    async def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:
         """Start one simulated shard."""
-        return ProcessGroup(self.command(port, log), guard=guard, output=output)
+        return ProcessGroup(self.command(index, port, log), guard=guard, output=output)
 
-    def command(self, port: int, log: Path) -> list[str]:
+    def command(self, index: int, port: int, log: Path) -> list[str]:
         """The command line of one."""
         argv = [sys.executable, "-m", "gymproof.chaos.sim", "--port", str(port), "--log", str(log)]
-        return [*argv, *self._options]
+        role = ["--role", "prefill" if index < self._prefill else "decode"] if self._prefill else []
+        return [*argv, *role, *self._options]

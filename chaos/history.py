@@ -92,9 +92,20 @@ class Rollout:
         return self.turns_done == self.turns
 
 
+class Lease(StrEnum):
+    """What became of the blocks that a prefill leg left behind."""
+
+    NONE = "none"  # it left none
+    PINNED = "pinned"  # they were still kept at the end
+    READ = "read"
+    REJECTED = "rejected"  # the decode server told that it will not come
+    EXPIRED = "expired"
+    LOST = "lost"  # with the process that kept them
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One request that reached a shard."""
+    """One request that reached a shard. Of a leg of two `request_sha256` is without the transfer parameters."""
 
     shard: int
     call: str
@@ -105,6 +116,10 @@ class Served:
     status: int | None = None
     request_sha256: str = ""
     response_sha256: str = ""
+    leg: str = ""  # "prefill" or "decode"
+    request_id: str = ""  # X-Request-Id, of a leg
+    transfer: str = ""  # what the blocks are known by that a decode server fetches
+    lease: Lease = Lease.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +167,7 @@ class Limits:
 
     shards: int
     deadline_s: float
+    prefill: int = 0  # so many of the shards, the first ones, are prefill servers
     answer_within_s: float | None = None  # earlier than the deadline, where a scenario asks for it
     stall_after_s: float = 15.0
     max_attempts: int = 2

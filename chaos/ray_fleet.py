@@ -149,5 +149,5 @@ class RayFleet(SimFleet):
     async def launch(self, index: int, port: int, guard: Guard, log: Path, output: Path) -> Group:
         """Start one simulated shard on its node; a lost node is replaced."""
         started_at = size(output)
-        pid = await self.cluster.start(index, self.command(port, log), output)
+        pid = await self.cluster.start(index, self.command(index, port, log), output)
         return ShardOnNode(self.cluster, index, pid, guard=guard, output=output, started_at=started_at)

@@ -53,13 +53,15 @@ class FleetTable(_Table):
     """The backends: how many, and for simulated ones how fast they generate and what SIGTERM does to their work."""
 
     shards: int = Field(default=3, ge=1, le=64)
+    prefill: int = Field(default=0, ge=0, description="the first so many shards are prefill servers of the others")
+    kv_connector: bool = True  # without one, prefill servers answer no transfer parameters
     max_model_len: PositiveInt = 4096
     token_ms: PositiveFloat = 5.0
     sigterm: Literal["abort", "error", "silence"] = "abort"
 
     def real(self) -> Self:
         """The same for servers that do not let themselves be told such things."""
-        return type(self)(shards=self.shards, max_model_len=self.max_model_len)
+        return type(self)(shards=self.shards, prefill=self.prefill, max_model_len=self.max_model_len)
 
 
 def _known_client(name: str) -> str:
@@ -229,6 +231,8 @@ def load(path: Path) -> Scenario:
 
 
 def _check_shards(scenario: Scenario, fleet: FleetTable, path: Path) -> None:
+    if fleet.prefill >= fleet.shards:
+        raise ScenarioError(f"{path}: fleet.prefill: {fleet.prefill} of {fleet.shards} shards leave none for decode")
     for number, plan in enumerate(scenario.fault):
         named = [("shards", shard) for shard in plan.shards or ()]
         moments = (("when", plan.when), ("heal_when", plan.heal_when))

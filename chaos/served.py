@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from .history import Delivery, Served
+from .history import Delivery, Lease, Served
 from .shard_log import GENERATION_PATHS
 
 
@@ -39,6 +39,7 @@ class ServedBook:
         match event["event"]:
             case "start":
                 self._open.clear()
+                self._lose()
             case "request":
                 self._open.add(request)
                 self._seen[request] = Served(
@@ -49,17 +50,31 @@ class ServedBook:
                     ended=None,
                     ending=Delivery.RUNNING,
                     request_sha256=event["sha256"],
+                    leg=event.get("leg", ""),
+                    request_id=event.get("request_id", ""),
+                    transfer=event.get("transfer", ""),
                 )
             case "response":
                 self._end(request, event["t"], Delivery.ANSWERED, event["status"], event["sha256"])
             case "disconnect":
                 self._end(request, event["t"], Delivery.CANCELLED)
+            case "pin":
+                self._note(request, transfer=event["transfer"], lease=Lease.PINNED)
+            case "release":
+                self._note(request, lease=Lease(event["why"]))
 
     def _end(self, request: str, t: float, ending: Delivery, status: int | None = None, sha256: str = "") -> None:
         self._open.discard(request)
-        self._seen[request] = dataclasses.replace(
-            self._seen[request], ended=t, ending=ending, status=status, response_sha256=sha256
-        )
+        self._note(request, ended=t, ending=ending, status=status, response_sha256=sha256)
+
+    def _note(self, request: str, **fields: Any) -> None:
+        self._seen[request] = dataclasses.replace(self._seen[request], **fields)
+
+    def _lose(self) -> None:
+        """What a dead process kept is gone."""
+        for request, served in self._seen.items():
+            if served.lease is Lease.PINNED:
+                self._seen[request] = dataclasses.replace(served, lease=Lease.LOST)
 
 
 class LogReader(ServedBook):

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from .choices import Setup, contract_client, resolve_client
+from .choices import NO_TRANSFER, Setup, contract_client, resolve_client
 from .clients import CLIENTS, GymClient, open_client
 from .faults.base import Layer, RouterHandle, ShardProcess, Target
 from .fleet import LocalFleet, SimFleet
@@ -42,6 +42,8 @@ def _simulated(setup: Setup, kind: type[SimFleet] = SimFleet) -> FleetMaker:
             seed=setup.seed,
             token_ms=table.token_ms,
             sigterm=table.sigterm,
+            prefill=table.prefill,
+            kv_connector=table.kv_connector,
             max_model_len=table.max_model_len,
         )
 
@@ -120,7 +122,9 @@ class Session:
         raise AssertionError
 
     def fleet_table(self, table: FleetTable) -> FleetTable:
-        """A scenario's fleet as it can be had here, of the size that was chosen if one was."""
+        """A scenario's fleet as it can be had here, of the size that was chosen if one was. Raises ScenarioError."""
+        if self.setup.fleet == "vllm" and table.prefill:
+            raise ScenarioError(f"fleet.prefill: {NO_TRANSFER}")
         table = table.real() if self.setup.fleet == "vllm" else table
         return table.model_copy(update={"shards": self.setup.shards or table.shards})
 
@@ -197,12 +201,20 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
     case = case.fitted(table, fleet.pace)
     scenario = case.scenario
     client_name = resolve_client(session.setup.client if session.setup.client != "auto" else scenario.load.client)
-    limits = Limits(shards=len(fleet.shards), client=client_name, seed=session.setup.seed, **dict(scenario.limits))
+    limits = Limits(
+        shards=len(fleet.shards),
+        prefill=table.prefill,
+        client=client_name,
+        seed=session.setup.seed,
+        **dict(scenario.limits),
+    )
     layers = {plan.fault.layer for plan in scenario.fault}
     async with AsyncExitStack() as stack:
         hops = [await _hops(stack, session, shard, layers, case) for shard in fleet.shards]
+        routes = [route for _, route in hops]
         wiring = Wiring(
-            backends=[route for _, route in hops],
+            backends=routes[table.prefill :],
+            prefill=routes[: table.prefill],
             deadline_s=scenario.limits.deadline_s,
             max_attempts=scenario.limits.max_attempts,
             folder=recording.folder,
@@ -220,7 +232,7 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
             case=case,
             fleet=fleet,
             targets=[target for target, _ in hops],
-            routes=wiring.backends,
+            routes=routes,
             router=router,
             entry_url=f"http://127.0.0.1:{tap.port}",
             client=client,

@@ -37,6 +37,7 @@ class Wiring:
     folder: Path
     stall_after_s: float = 15.0
     client: str = "nemo-gym"
+    prefill: Sequence[str] = ()
 
 
 class RouterUnderTest:
@@ -119,15 +120,15 @@ def fill(command: str, wiring: Wiring, port: int) -> list[str]:
         "client": wiring.client,
         "folder": wiring.folder,
     }
-    return _arguments(command, wiring.backends, values)
+    return _arguments(command, {"backends": wiring.backends, "prefill": wiring.prefill}, values)
 
 
 def check_command(command: str) -> None:
     """Raise the RouterError of `fill` before anything is started."""
-    _arguments(command, [], dict.fromkeys(PLACEHOLDERS, 0))
+    _arguments(command, {"backends": ["0"], "prefill": ["0"]}, dict.fromkeys(PLACEHOLDERS, 0))
 
 
-def _arguments(command: str, backends: Sequence[str], values: Mapping[str, object]) -> list[str]:
+def _arguments(command: str, lists: Mapping[str, Sequence[str]], values: Mapping[str, object]) -> list[str]:
     known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
     try:
         words = shlex.split(command)
@@ -140,11 +141,15 @@ def _arguments(command: str, backends: Sequence[str], values: Mapping[str, objec
     if program is None:
         raise RouterError(f"router command {command!r}: no program {words[0]!r} on PATH")
     try:
-        arguments = [
-            argument
-            for word in words[1:]
-            for argument in (backends if word == "{backends}" else [word.format(**values)])
-        ]
+        arguments = [argument for word in words[1:] for argument in _filled(word, lists, values)]
     except (KeyError, IndexError, ValueError) as error:
         raise RouterError(f"router command {command!r}: bad placeholder {error}; known: {known}") from error
     return [program, *arguments]
+
+
+def _filled(word: str, lists: Mapping[str, Sequence[str]], values: Mapping[str, object]) -> list[str]:
+    """The word, once for each URL of the list that it names."""
+    for name, urls in lists.items():
+        if f"{{{name}}}" in word:
+            return [word.format(**{**values, name: url}) for url in urls]
+    return [word.format(**values)]

@@ -11,6 +11,7 @@ from . import (
     gym_safe_statuses,
     no_rollout_lost,
     no_unbounded_retry,
+    pairs_whole,
     recovers,
     upstream_cancelled,
     within_deadline,
@@ -26,6 +27,7 @@ CHECKERS: dict[str, Checker] = {
     "no_unbounded_retry": no_unbounded_retry.check,
     "upstream_cancelled": upstream_cancelled.check,
     "deliveries_bounded": deliveries_bounded.check,
+    "pairs_whole": pairs_whole.check,
     "recovers": recovers.check,
     "fleet_untouched": fleet_untouched.check,
 }

@@ -1,6 +1,7 @@
 """Bodies pass through byte for byte: what a client sent is what a shard read, what a shard answered is what came back.
 
-A fault on the way may change an answer, and a right router lets none of those through, so no fault is an excuse here.
+Of two legs that is the decode leg, without the transfer parameters that a router adds to it; the prefill leg asks for
+one token and is no answer to a client, but where it was refused. A fault on the way may change an answer, and a right router lets none of those through, so no fault is an excuse here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,17 +32,22 @@ def check(history: History) -> Verdict:
 def _changed_requests(attempts: Sequence[Attempt], served: Sequence[Served]) -> Iterator[str]:
     sent = {attempt.request_sha256 for attempt in attempts} - {""}
     for one in served:
-        if sent and one.request_sha256 and one.request_sha256 not in sent:
+        if sent and one.leg != "prefill" and one.request_sha256 and one.request_sha256 not in sent:
             yield f"{one.call} {one.path}: shard {one.shard} read another request than the client sent"
 
 
 def _changed_answers(history: History, attempts: Sequence[Attempt], served: Sequence[Served]) -> Iterator[str]:
-    given = {one.response_sha256 for one in served} - {""}
+    given = {one.response_sha256 for one in served if not _half(one)} - {""}
     for attempt in attempts:
         if not _passed_through(attempt, served) or attempt.response_sha256 in given:
             continue
         if not any(_died_unheard(history, one) for one in served):
             yield f"no shard gave this answer: {show(attempt)}"
+
+
+def _half(served: Served) -> bool:
+    """Whether an answer is of a prefill leg that has done its work."""
+    return served.leg == "prefill" and served.status is not None and served.status < _FIRST_ERROR
 
 
 def _passed_through(attempt: Attempt, served: Sequence[Served]) -> bool:

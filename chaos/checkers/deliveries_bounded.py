@@ -1,4 +1,7 @@
-"""One request reaches few shards, so that a poison request cannot take the fleet, and each of them once."""
+"""One request reaches few shards, so that a poison request cannot take the fleet, and each of them once.
+
+A pair of legs is one delivery: a prefill leg counts where nothing was asked of a decode server after it.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,8 +21,13 @@ def check(history: History) -> Verdict:
             for one in given
             if (attempt.ended is None or one.started <= attempt.ended) and not (number and _may_be_late(history, one))
         ]
-        offences += _excess(history, attempt, during)
+        offences += _excess(history, attempt, _pairs_as_one(during))
     return unless(offences, "attempts delivered too often", held="no attempt was delivered more often than allowed")
+
+
+def _pairs_as_one(given: Sequence[Served]) -> list[Served]:
+    legs = [*(one.leg for one in given), "prefill"]  # a last prefill leg counts as if another followed
+    return [one for one, after in zip(given, legs[1:], strict=True) if one.leg != "prefill" or after == "prefill"]
 
 
 def _excess(history: History, attempt: Attempt, given: Sequence[Served]) -> Iterator[str]:

@@ -50,6 +50,11 @@ def faultless(history: History) -> frozenset[int]:
     return frozenset(range(history.limits.shards)) - struck
 
 
+def could_serve(history: History) -> frozenset[int]:
+    """The shards that no fault was on and that can serve a request alone."""
+    return faultless(history) - frozenset(range(history.limits.prefill))
+
+
 def overlaps(window: FaultWindow, started: float, ended: float | None) -> bool:
     """Whether a fault was on at some time between `started` and `ended` (None: still open)."""
     healed = math.inf if window.healed is None else window.healed

@@ -10,7 +10,7 @@ from gymproof.validators.contract import CLIENT
 from ..faults.base import Layer
 from ..history import Attempt, History, Served
 from .base import Verdict, unless
-from .evidence import by_call, contract_of, faultless, overlaps, show
+from .evidence import by_call, contract_of, could_serve, overlaps, show
 
 _REDIRECTS, _BAD_REQUEST = HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST
 
@@ -72,7 +72,7 @@ def _see(history: History, attempt: Attempt, served: Sequence[Served], contract:
         behaviour=contract.statuses.get(attempt.status),
         client=contract.client,
         untraced=bool(attempt.call) and not _given(history, attempt, served),
-        spare=bool(faultless(history)),
+        spare=bool(could_serve(history)),
     )
 
 

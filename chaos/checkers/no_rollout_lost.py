@@ -2,12 +2,12 @@
 
 from ..history import History, Rollout
 from .base import Verdict, unknown, unless
-from .evidence import faultless
+from .evidence import could_serve
 
 
 def check(history: History) -> Verdict:
     """Fail on rollouts that did not complete all of their turns, where a shard could have served them."""
-    counted = history.rollouts if faultless(history) else [one for one in history.rollouts if _clear(history, one)]
+    counted = history.rollouts if could_serve(history) else [one for one in history.rollouts if _clear(history, one)]
     if not counted:
         return unknown("no rollout ran while a shard could serve it")
     offences = [

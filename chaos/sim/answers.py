@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from ..shard_log import PARAMS
 from .requests import Generation, Problem
 from .settings import VERSION
 from .tokens import EOS, decode, logprob
@@ -17,7 +18,9 @@ ENGINE_DEAD = Problem(
     code=500,
 )
 _MARK = {"system_fingerprint": f"vllm-{VERSION}-00000000"}  # a stream has it in its last chunk
-_TAIL = {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
+_TAIL = {"ec_transfer_params": None, "metrics": None}
+# What vLLM says when the blocks of a prefill server could not be fetched.
+NOT_FETCHED = Problem("Internal server error", kind="InternalServerError", code=500)
 SHUTTING_DOWN = Problem("cannot schedule new futures after shutdown", kind="InternalServerError", code=500)
 
 
@@ -47,6 +50,7 @@ class Answer:
     model: str
     id: str  # without the "chatcmpl-" or the like in front
     created: int  # Unix seconds
+    transfer: dict[str, Any] | None = None  # of blocks that are kept for a decode server
     tokens: list[int] = field(default_factory=list)
     finish: str | None = None
 
@@ -120,7 +124,7 @@ def _chat(answer: Answer) -> dict[str, Any]:
         "routed_experts": None,
     }
     prompt = {"prompt_logprobs": None, "prompt_token_ids": _prompt_ids(answer), "prompt_text": None}
-    return {**_whole(answer, choice), **prompt, **_TAIL}
+    return {**_whole(answer, choice), **prompt, PARAMS: answer.transfer, **_TAIL}
 
 
 def _text(answer: Answer) -> dict[str, Any]:
@@ -135,7 +139,7 @@ def _text(answer: Answer) -> dict[str, Any]:
         "prompt_token_ids": _prompt_ids(answer),
         "routed_experts": None,
     }
-    return {**_whole(answer, choice), **_TAIL}
+    return {**_whole(answer, choice), PARAMS: answer.transfer, **_TAIL}
 
 
 def _whole(answer: Answer, choice: dict[str, Any]) -> dict[str, Any]:
@@ -166,6 +170,7 @@ def _responses(answer: Answer) -> dict[str, Any]:
         "incomplete_details": None if status == "completed" else {"reason": _INCOMPLETE.get(answer.finish or "")},
         "output": [{**message, "content": [text]}],
         "usage": {"input_tokens": prompt, "output_tokens": new, "total_tokens": prompt + new},
+        PARAMS: answer.transfer,
     }
 
 

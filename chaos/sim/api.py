@@ -14,16 +14,19 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from functools import partial
+from typing import Any
 
 import orjson
 
 from ..shard_log import GENERATION_PATHS, ShardLog
 from . import metrics
-from .answers import DONE, ENGINE_DEAD, SHUTTING_DOWN, Answer, error_body, error_event
+from .answers import DONE, ENGINE_DEAD, NOT_FETCHED, SHUTTING_DOWN, Answer, error_body, error_event
 from .engine import fork_engine
 from .engine_client import EngineClient, EngineDeadError
 from .http import Exchange, Handler, Request, Server
 from .requests import (
+    Generation,
+    Problem,
     RequestError,
     chat_prompt,
     check_model,
@@ -36,6 +39,7 @@ from .requests import (
 )
 from .settings import VERSION, Settings
 from .tokens import decode
+from .transfers import Connector, TransferError
 
 _NOTICE_S = 0.15  # from an engine's end to the 500 of what is in flight
 _WATCHDOG_S = 2.0  # from an idle engine's end to the shutdown
@@ -54,6 +58,7 @@ class Api:
         self._first_token = metrics.Histogram("vllm:time_to_first_token_seconds", "Time to first token in seconds.")
         self._whole = metrics.Histogram("vllm:e2e_request_latency_seconds", "End to end request latency in seconds.")
         self.engine = make_engine(notice_s=_NOTICE_S, on_death=self._engine_died)
+        self._connector = Connector(settings, log)
         self._server = Server(self._handle, keep_alive_s=settings.keep_alive_s)
         self.ended = asyncio.Event()  # the process should exit with 0
         self._ending: asyncio.Task[None] | None = None
@@ -72,10 +77,12 @@ class Api:
 
     async def listen(self) -> None:
         """Serve on the port."""
+        await self._connector.listen()
         await self._server.listen(self._settings.port)
 
     def stop(self) -> None:
         """Close the port and every connection."""
+        self._connector.stop()
         self._server.stop()
 
     # Routes
@@ -106,7 +113,8 @@ class Api:
     async def _handle(self, request: Request, exchange: Exchange) -> None:
         number = ""
         if request.method == "POST":
-            number = self._log.request(request.path, request.body)
+            request_id = request.headers.get("x-request-id", "")
+            number = exchange.number = self._log.request(request.path, request.body, request_id)
             exchange.on_end = lambda status, sha256, size: self._log.response(number, status, sha256, size)
         try:
             await self._route(request, exchange)
@@ -114,7 +122,9 @@ class Api:
             exchange.reply(error.problem.code, error_body(error.problem))
         except EngineDeadError:
             self._shut_down(_REFUSE_S)
-            _give_up(exchange)
+            _give_up(exchange, ENGINE_DEAD)
+        except TransferError:
+            _give_up(exchange, NOT_FETCHED)
         finally:
             if number and not exchange.ended:
                 self._log.disconnect(number)
@@ -131,17 +141,14 @@ class Api:
     async def _generate(self, request: Request, exchange: Exchange) -> None:
         began = time.monotonic()
         body = parse_json(request.body, request.headers.get("content-type", ""))
-        asked = parse_generation(request.path, body, self._settings)
-        if self._terminating:
-            raise RequestError(SHUTTING_DOWN)
-        if self.engine.dead:
-            raise EngineDeadError
+        asked = self._admit(request.path, body)
         name = request.headers.get("x-request-id") or os.urandom(16).hex()
         answer = Answer(asked, self._settings.model, name, int(time.time()))
         if asked.stream:
             exchange.start_stream()
             for event in answer.opening():
                 exchange.send(event)
+        await self._connector.pull(body)
         async with aclosing(self.engine.generate(asked)) as chunks:
             async for tokens, finish in chunks:
                 if not answer.tokens:
@@ -155,7 +162,20 @@ class Api:
                 exchange.send(event)
             exchange.end_stream()
         else:
+            answer.transfer = self._connector.keep(body, answer.finish, name, exchange.number)
             exchange.reply(200, answer.whole())
+
+    def _admit(self, path: str, body: dict[str, Any]) -> Generation:
+        try:
+            asked = parse_generation(path, body, self._settings)
+            if self._terminating:
+                raise RequestError(SHUTTING_DOWN)
+        except RequestError:
+            self._connector.reject(body)
+            raise
+        if self.engine.dead:
+            raise EngineDeadError
+        return asked
 
     async def _tokenize(self, request: Request, exchange: Exchange) -> None:
         body = parse_json(request.body, request.headers.get("content-type", ""))
@@ -194,7 +214,8 @@ class Api:
 
     async def _metrics(self, _request: Request, exchange: Exchange) -> None:
         histograms = [self._first_token, self._whole]
-        page = metrics.render(self.engine.stats, histograms, self._settings.model, self._sleep_level)
+        stats = {**self.engine.stats, **self._connector.stats()}
+        page = metrics.render(stats, histograms, self._settings.model, self._sleep_level)
         exchange.reply(200, page, metrics.CONTENT_TYPE)
 
     async def _pause(self, request: Request, exchange: Exchange) -> None:
@@ -262,18 +283,18 @@ class Api:
         asyncio.get_running_loop().call_later(refuse_after_s, self._close)
 
     def _close(self) -> None:
-        self._server.stop()
+        self.stop()
         asyncio.get_running_loop().call_later(_EXIT_S, self.ended.set)
 
 
-def _give_up(exchange: Exchange) -> None:
-    """Tell a client that the engine is dead: in a stream's tail, if the status line is out already."""
+def _give_up(exchange: Exchange, problem: Problem) -> None:
+    """Tell a client what went wrong: in a stream's tail, if the status line is out already."""
     if exchange.streaming:
-        exchange.send(error_event(ENGINE_DEAD))
+        exchange.send(error_event(problem))
         exchange.send(DONE)
         exchange.end_stream()
     else:
-        exchange.reply(ENGINE_DEAD.code, error_body(ENGINE_DEAD))
+        exchange.reply(problem.code, error_body(problem))
 
 
 def main(settings: Settings) -> None:

@@ -36,6 +36,7 @@ class Exchange:
 
     transport: asyncio.Transport
     keep_alive: bool
+    number: str = ""  # its id in the shard's log
     on_end: Callable[[int, str, int], None] | None = None
     ended: bool = False
     streaming: bool = False
@@ -208,9 +209,17 @@ class Server:
         self._listener: asyncio.Server | None = None
 
     async def listen(self, port: int) -> None:
-        """Serve on 127.0.0.1; a taken port raises OSError."""
+        """Serve on 127.0.0.1, 0 for any port; a taken one raises OSError."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._connection, "127.0.0.1", port, backlog=2048)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        if self._listener is None:
+            raise ValueError("it does not listen")
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return port
 
     def _connection(self) -> Connection:
         return Connection(self._handler, self, self._keep_alive_s)

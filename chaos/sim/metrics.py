@@ -22,6 +22,11 @@ _COUNTERS = {
     "vllm:generation_tokens": ("generation_tokens", "Number of generation tokens processed."),
 }
 
+_CONNECTOR_COUNTERS = {  # with a KV connector
+    "vllm:nixl_num_kv_expired_reqs": ("kv_expired", "Requests whose KV blocks expired before they were read."),
+    "vllm:nixl_num_failed_transfers": ("failed_transfers", "Number of failed NIXL KV cache transfers."),
+}
+
 
 class Histogram:
     """Seconds, counted in fixed buckets."""
@@ -69,7 +74,8 @@ def _lines(stats: dict[str, Any], histograms: list[Histogram], labels: str) -> I
     yield from _header("vllm:num_requests_waiting_by_reason", "gauge", "Waiting requests by reason.")
     for reason, count in reasons.items():
         yield f'vllm:num_requests_waiting_by_reason{{{labels},reason="{reason}"}} {float(count)}'
-    for name, (key, text) in _COUNTERS.items():
+    connector = {name: row for name, row in _CONNECTOR_COUNTERS.items() if row[0] in stats}
+    for name, (key, text) in {**_COUNTERS, **connector}.items():
         yield from _header(f"{name}_total", "counter", text)
         yield f"{name}_total{{{labels}}} {float(stats[key])}"
     yield from _header("vllm:num_preemptions_total", "counter", "Cumulative number of preemptions.")

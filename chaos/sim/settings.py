@@ -7,6 +7,7 @@ from pathlib import Path
 
 ENGINE_COMM = "VLLM::EngineCore"  # as vLLM names it; the kernel keeps 15 characters
 VERSION = "0.32.0"
+ROLES = ("prefill", "decode")
 SIGTERM = ("abort", "error", "silence")
 
 
@@ -28,6 +29,8 @@ class Settings:
     shutdown_timeout_s: float = 0.0  # 0: SIGTERM ends what is in flight, as vLLM's default does
     sigterm: str = "abort"  # how: "abort", "error" or "silence"
     dev: bool = False
+    role: str | None = None  # None: no KV connector is configured
+    kv_lease_s: float = 30.0  # how long a prefill shard keeps blocks that no decode shard has fetched
 
 
 def parse(argv: Sequence[str] | None = None) -> Settings:
@@ -51,4 +54,6 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--shutdown-timeout-s", type=float, help="let requests finish after SIGTERM")
     parser.add_argument("--sigterm", choices=SIGTERM, default="abort", help="what SIGTERM makes of what is in flight")
     parser.add_argument("--dev", action="store_true", help="serve /pause, /resume and /is_paused too")
+    parser.add_argument("--role", choices=ROLES, help="speak kv_transfer_params as NixlConnector does, for this leg")
+    parser.add_argument("--kv-lease-s", type=float, help="keep what a decode shard shall fetch for so long")
     return Settings(**vars(parser.parse_args(argv)))
