@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# A word with `{backends}` or `{prefill}` in it becomes one for each URL, or none; the rest is filled in where it stands.
+# A word with `{backends}` or `{prefill}` becomes one word for each URL, or none; the rest is filled in where it stands.
 PLACEHOLDERS = (
     *("port", "backends", "backends_csv", "backends_file", "prefill"),
     *("deadline_s", "max_attempts", "stall_after_s", "client", "folder"),

@@ -16,7 +16,7 @@ A prefill server notes for whom it keeps blocks, and why it no longer does:
     {"event": "pin", "t": 1.3, "id": "9f3c-3", "transfer": "cmpl-7-1f0e"}
     {"event": "release", "t": 1.4, "id": "9f3c-3", "why": "read"}
 
-It is used inside real vLLM too, whose environment has nothing of ours: standard library, `tags.py` and `splicing.py` only.
+It is used inside real vLLM too, whose environment has nothing of ours: standard library, `tags.py` and `splicing.py`.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
 """Bodies pass through byte for byte: what a client sent is what a shard read, what a shard answered is what came back.
 
 Of two legs that is the decode leg, without the transfer parameters that a router adds to it; the prefill leg asks for
-one token and is no answer to a client, but where it was refused. A fault on the way may change an answer, and a right router lets none of those through, so no fault is an excuse here.
+one token, and is no answer to a client, but where it was refused. A fault on the way may change an answer, and a right
+router lets none of those through, so no fault is an excuse here.
 """
 
 from collections.abc import Iterator, Sequence

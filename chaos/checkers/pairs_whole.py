@@ -1,4 +1,4 @@
-"""Prefill and decode legs make whole pairs: a decode leg has the parameters of its own prefill leg, and they are used once.
+"""Prefill and decode legs make whole pairs: a decode leg has the parameters of its own prefill leg, for the only time.
 
 What a decode server fetches with anything else is another prompt's KV cache, or memory that was given to somebody else.
 """

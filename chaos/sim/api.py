@@ -141,7 +141,11 @@ class Api:
     async def _generate(self, request: Request, exchange: Exchange) -> None:
         began = time.monotonic()
         body = parse_json(request.body, request.headers.get("content-type", ""))
-        asked = self._admit(request.path, body)
+        try:
+            asked = self._admit(request.path, body)
+        except RequestError:
+            self._connector.reject(body)
+            raise
         name = request.headers.get("x-request-id") or os.urandom(16).hex()
         answer = Answer(asked, self._settings.model, name, int(time.time()))
         if asked.stream:
@@ -166,13 +170,9 @@ class Api:
             exchange.reply(200, answer.whole())
 
     def _admit(self, path: str, body: dict[str, Any]) -> Generation:
-        try:
-            asked = parse_generation(path, body, self._settings)
-            if self._terminating:
-                raise RequestError(SHUTTING_DOWN)
-        except RequestError:
-            self._connector.reject(body)
-            raise
+        asked = parse_generation(path, body, self._settings)
+        if self._terminating:
+            raise RequestError(SHUTTING_DOWN)
         if self.engine.dead:
             raise EngineDeadError
         return asked

@@ -1,4 +1,4 @@
-"""`kv_transfer_params` as vLLM's NixlConnector speaks them in pull mode: what a prefill shard keeps, a decode shard pulls.
+"""`kv_transfer_params` as vLLM's NixlConnector has them in pull mode: what a prefill shard keeps, a decode shard pulls.
 
 A prefill shard keeps the blocks of a request that ended by itself until a decode shard has read them, or until a lease
 runs out. The side channel between them is HTTP on loopback here; it answers as long as the API server does, as a read

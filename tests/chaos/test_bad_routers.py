@@ -28,12 +28,16 @@ FAULTS = {
     "cut": 'kind = "cut_body"\nframing = "chunked"',
     "hung up on": 'kind = "hang_ups"',
     "asked nonsense": 'kind = "bad_requests"',
+    "cut in the prefill leg": 'kind = "cut_body"\nshards = [0]',
+    "aborting in the decode leg": 'kind = "abort"\nshards = [1]',
 }
+TWO_LEGS = "{ shards = 3, prefill = 1 }"
 # Short limits: what is to be caught shows at once, and a router that never recovers need not be waited for.
 SCENARIO = """
 title = "A bad router meets a fleet that is {name}"
 why = "A suite that passes it proves nothing."
 scopes = ["{scope}"]
+fleet = {fleet}
 limits = {{ deadline_s = 1.0, grace_s = 0.5, cancel_within_s = 0.5, recover_within_s = 5.0 }}
 [[fault]]
 {fault}
@@ -58,6 +62,7 @@ BAD_ROUTERS = {
     "ejects_on_400s": Exposed("one", "asked nonsense", "no_rollout_lost"),
     "ejects_on_hang_ups": Exposed("one", "hung up on", "no_rollout_lost"),
     "forgets_to_cancel": Exposed("one", "hung up on", "upstream_cancelled"),
+    "half_pairs": Exposed("one", "cut in the prefill leg", "pairs_whole"),
     "never_ejects": Exposed("one", "killed", "no_rollout_lost"),
     "never_readmits": Exposed("one", "killed", "recovers"),
     "no_deadline": Exposed("one", "wedged", "within_deadline"),
@@ -65,6 +70,7 @@ BAD_ROUTERS = {
     "relays_503": Exposed("one", "busy", "gym_safe_statuses"),
     "relays_aborts": Exposed("one", "terminated", "no_rollout_lost"),
     "relays_redirects": Exposed("one", "redirecting", "gym_safe_statuses"),
+    "reuses_parameters": Exposed("one", "aborting in the decode leg", "pairs_whole"),
     "rewrites_answers": Exposed("one", "killed", "body_intact"),
     "rewrites_requests": Exposed("one", "killed", "body_intact"),
     "timeout_504": Exposed("all", "wedged", "gym_safe_statuses"),
@@ -75,17 +81,18 @@ BAD_ROUTERS = {
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
-    """Run a router file under a fault: its verdicts. One fleet serves them all."""
+    """Run a router file under a fault: its verdicts. Cases with the same fleet share it."""
     setup = Setup(out=tmp_path_factory.mktemp("bad_routers"), client="gym-like")
     with Portal() as portal, portal.inside(Session(setup)) as session:
 
         def judge(router, fault, scope):
             command = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROUTERS / router))}.py --port {{port}}"
-            command += " --backends-file {backends_file} --deadline-s {deadline_s}"
+            command += " --backends-file {backends_file} --deadline-s {deadline_s} --prefill={prefill}"
             session.setup = dataclasses.replace(setup, router_cmd=command, out=setup.out / router)
             session.setup.out.mkdir(exist_ok=True)
             file = session.setup.out / f"{fault.replace(' ', '_')}.chaos.toml"
-            file.write_text(SCENARIO.format(name=fault, scope=scope, fault=FAULTS[fault]))
+            fleet = TWO_LEGS if "leg" in fault else "{}"
+            file.write_text(SCENARIO.format(name=fault, scope=scope, fleet=fleet, fault=FAULTS[fault]))
             return portal.call(run_case(session, cases(file)[0])).verdicts
 
         yield judge

@@ -42,6 +42,7 @@ def written(tmp_path: Path, text: str) -> Path:
             "fault.0: at_s and when: only one of them",
         ),
         ('[[fault]]\nkind = "kill"\nat_s = -1', "at_s: Input should be greater than or equal to 0 (got -1)"),
+        ('[fleet]\nprefill = 3\n[[fault]]\nkind = "kill"', "fleet.prefill: 3 of 3 shards leave none for decode"),
         ('[[fault]]\nkind = "kill"\nshards = [3]', "no shard 3 in a fleet of 3 (0 to 2)"),
         (
             'checks = ["no_rollouts_lost"]\n[[fault]]\nkind = "kill"',

@@ -1,6 +1,6 @@
 import hashlib
 
-from gymproof.chaos.history import Delivery
+from gymproof.chaos.history import Delivery, Lease
 from gymproof.chaos.served import LogReader, read_served
 from gymproof.chaos.shard_log import ShardLog
 from gymproof.chaos.tags import tag
@@ -80,3 +80,19 @@ def test_without_a_file_nothing_is_written_and_nothing_fails():
     log = ShardLog(None)
 
     log.disconnect(log.request(CHAT, b""))
+
+
+def test_a_leg_of_two_is_known_by_its_transfer_and_its_body_without_the_parameters(tmp_path):
+    log = ShardLog(tmp_path / "log")
+    prefill = log.request(CHAT, b'{"kv_transfer_params":{"do_remote_decode":true}}', "7")
+    log.pin(prefill, "t")
+    log.release(prefill, "read")
+    log.request(CHAT, b'{"a": 1,"kv_transfer_params":{"do_remote_prefill":true,"remote_request_id":"t"}}', "7")
+    log.request(CHAT, b'{"a": 1}', "8")
+
+    first, second, alone = read_served(tmp_path / "log", 0)
+
+    assert (first.leg, first.transfer, first.request_id, first.lease) == ("prefill", "t", "7", Lease.READ)
+    assert (second.leg, second.transfer, second.request_id, second.lease) == ("decode", "t", "7", Lease.NONE)
+    assert second.request_sha256 == alone.request_sha256 == hashlib.sha256(b'{"a": 1}').hexdigest()
+    assert (alone.leg, alone.transfer, alone.request_id) == ("", "", "")

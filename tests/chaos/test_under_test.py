@@ -1,6 +1,7 @@
 """Any router can be started, restarted on its port and ended, whatever its command looks like."""
 
 import asyncio
+import dataclasses
 import signal
 import socket
 import sys
@@ -37,6 +38,17 @@ def test_backends_become_one_argument_each_and_a_file(wiring: Wiring):
     assert argv[1:4] == ["--port=80", "http://127.0.0.1:1", "http://127.0.0.1:2"]
     assert Path(argv[4]).read_text().split() == list(wiring.backends)
     assert argv[5] == "1.5"
+
+
+def test_a_word_is_repeated_for_each_prefill_server(wiring: Wiring):
+    prefill = dataclasses.replace(wiring, prefill=["http://127.0.0.1:3", "http://127.0.0.1:4"])
+
+    assert fill("sh --prefill={prefill} {port}", prefill, 80)[1:] == [
+        "--prefill=http://127.0.0.1:3",
+        "--prefill=http://127.0.0.1:4",
+        "80",
+    ]
+    assert fill("sh --prefill={prefill} {port}", wiring, 80)[1:] == ["80"]
 
 
 def test_an_unknown_placeholder_is_refused_with_the_known_ones(wiring: Wiring):

@@ -2,10 +2,12 @@
 
 It reads answers whole and checks them, tries another shard inside a request, ejects a shard at the first failure, takes
 it back when a small generation works again, keeps one deadline over everything, and cancels what nobody waits for.
+With prefill shards each attempt at a generation has two legs.
 """
 
 import argparse
 import asyncio
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from aiohttp import web
 
 PROBE = orjson.dumps({"messages": [{"role": "user", "content": "ping"}], "max_tokens": 1})
 CHAT = "/v1/chat/completions"
+PARAMS = "kv_transfer_params"
+FOR_DECODE = {"max_tokens": 1, PARAMS: {"do_remote_decode": True, "do_remote_prefill": False}}
 
 
 @dataclass(eq=False)
@@ -37,6 +41,7 @@ class Router:
     late_status = 500
     nobody_status = 409
     max_attempts = 2
+    prefill = ()
 
     def __init__(self, backends, deadline_s, session):
         self.shards = [Shard(url) for url in backends]
@@ -72,6 +77,27 @@ class Router:
         return min(candidates, key=lambda shard: shard.in_flight, default=None)
 
     async def attempt(self, shard, request, body):
+        """Ask one shard, once a prefill shard has done its half, and answer with what it said. Raises Failed."""
+        if self.prefill and request.path == CHAT and (params := await self.prepare(request, body)):
+            body = appended(body, {PARAMS: params})
+        request["shard"] = shard
+        return await self.exchange(shard, request, body)
+
+    async def prepare(self, request, body):
+        """What a prefill shard has for a decode shard; None if none serves. Raises Failed."""
+        request["id"] = os.urandom(8).hex()
+        serving = [shard for shard in self.prefill if shard.serving]
+        if not serving:
+            return None
+        request["shard"] = shard = min(serving, key=lambda shard: shard.in_flight)
+        try:
+            answer = await self.exchange(shard, request, appended(body, FOR_DECODE))
+        except Failed as failure:
+            self.on_failure(shard, failure)
+            raise Failed("prefill", blame=False) from failure
+        return orjson.loads(answer.body).get(PARAMS)
+
+    async def exchange(self, shard, request, body):
         """Ask one shard and answer with what it said. Raises Failed."""
         shard.in_flight += 1
         try:
@@ -86,7 +112,7 @@ class Router:
 
     def ask(self, shard, request, body):
         """Send the request on."""
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "X-Request-Id": request.get("id", "")}
         return self.session.request(
             request.method, shard.url + request.path_qs, data=body, headers=headers, allow_redirects=False
         )
@@ -132,7 +158,7 @@ class Router:
         """Try ejected shards again and again."""
         while True:
             await asyncio.sleep(0.1)
-            await asyncio.gather(*(self.probe(shard) for shard in self.shards if not shard.serving))
+            await asyncio.gather(*(self.probe(shard) for shard in (*self.shards, *self.prefill) if not shard.serving))
 
     async def probe(self, shard):
         """Take a shard back if a small generation works."""
@@ -147,12 +173,17 @@ class Router:
             return
 
 
+def appended(body, members):
+    return body[:-1] + b"," + orjson.dumps(members)[1:]
+
+
 async def serve(kind, options):
     backends = options.backends_file.read_text().split()
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=0.5)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         router = kind(backends, options.deadline_s, session)
+        router.prefill = [Shard(url) for url in options.prefill]
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", router.handle)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
@@ -169,6 +200,7 @@ def main(kind=Router):
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--backends-file", type=Path, required=True)
     parser.add_argument("--deadline-s", type=float, required=True)
+    parser.add_argument("--prefill", action="append", default=[])
     asyncio.run(serve(kind, parser.parse_args()))
 
 
