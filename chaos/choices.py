@@ -19,8 +19,6 @@ GYM_ROUTER = (
     "--stall-after-s {stall_after_s} --readmit probe --probe-interval-s 0.2 --event-log {folder}/router-events.jsonl "
     "--prefill-backend={prefill}"
 )
-# Why the scenarios with prefill servers cannot be run on real ones here.
-NO_TRANSFER = "prefill servers need NIXL, which does not run on a CPU; the fleets sim and ray have simulated ones"
 
 # Whose contract a client keeps that has none of its own name.
 _KEPT: Mapping[str, str] = {"gym-like": "nemo-gym"}
@@ -55,3 +53,10 @@ def resolve_client(name: str) -> str:
 def contract_client(client: str) -> str:
     """The client whose contract judges what `client` is answered."""
     return _KEPT.get(client, client)
+
+
+def without_prefill(fleet: str, router_cmd: str) -> str:
+    """Why no scenario with prefill servers can be run on such a fleet, with such a router; "" if they can."""
+    if fleet == "vllm":
+        return "prefill servers need NIXL, which does not run on a CPU; the fleets sim and ray have simulated ones"
+    return "" if "{prefill}" in router_cmd else "the router command has no {prefill}: it is told of no prefill server"

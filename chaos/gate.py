@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from .checkers.base import Status, passed
-from .choices import GYM_ROUTER, Setup
+from .choices import GYM_ROUTER, Setup, without_prefill
 from .commands import CONSOLE, refused
 from .explore.budget import parse_budget
 from .explore.campaign import Finding, explore, virtual_level
@@ -54,7 +54,9 @@ def gate(
     began = time.monotonic()
     setup = Setup(out=out or Path("chaos-runs") / time.strftime("%Y%m%d-%H%M%S"), router_cmd=router_cmd)
     core = router_core or (GYM_ROUTER_CORE if router_cmd == GYM_ROUTER else None)
-    chosen, results = ordered(), list[Result]()
+    pairs = not without_prefill(setup.fleet, router_cmd)
+    chosen = [case for case in ordered() if pairs or not case.scenario.fleet.prefill]
+    results = list[Result]()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         budget_s = parse_budget(budget)

