@@ -40,12 +40,13 @@ def parse_endpoints(text: str, name: str) -> list[Endpoint]:
     try:
         document = load_yaml(text)
         entries = document["endpoints"] or []
-        addresses = [(entry["address"], int(entry["port"]), entry.get("labels") or {}) for entry in entries]
+        urls = [f"http://{authority(entry['address'], int(entry['port']))}" for entry in entries]
+        roles = {(entry.get("labels") or {}).get(ROLE_LABEL) for entry in entries}
     except (YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"{name}: is no llm-d endpoints file: {error!r}", "backends_file") from None
-    if any(labels.get(ROLE_LABEL) == "prefill" for _, _, labels in addresses):
+    if "prefill" in roles:
         raise ConfigError(f"{name}: has prefill endpoints; serve --topology takes these", "backends_file")
-    return parse_lines("\n".join(f"http://{authority(host, port)}" for host, port, _ in addresses), name)
+    return parse_lines("\n".join(urls), name)
 
 
 def read_backends(path: Path) -> list[Endpoint]:

@@ -20,6 +20,7 @@ COMPLETION_PREFIX = 4096  # characters, or tokens, of a prompt by which a group 
 START = b"conversation"
 _TOTAL_TOKENS = re.compile(rb'"total_tokens"\s*:\s*(\d+)')
 TAIL = 4096  # bytes of an answer in which its usage stands, or else in its head
+UNREADABLE = (ValueError, TypeError, RecursionError)  # the last two: deeper nested than can be written again
 LIGHT = frozenset({"/tokenize", "/v1/models"})
 
 
@@ -37,15 +38,15 @@ def _read(body: bytes) -> tuple[tuple[bytes, ...], bytes]:
     """The names and the group of what is in a body. A prompt without messages has a group only."""
     try:
         document = orjson.loads(body)
-    except ValueError:
+        if not isinstance(document, dict):
+            return (), b""
+        messages = document.get("messages", document.get("input"))
+        if isinstance(messages, list):
+            return _chain(messages)
+        prompt = messages or document.get("prompt")
+        group = _hashed(START, prompt[:COMPLETION_PREFIX]) if isinstance(prompt, str | list) and prompt else b""
+    except UNREADABLE:
         return (), b""
-    if not isinstance(document, dict):
-        return (), b""
-    messages = document.get("messages", document.get("input"))
-    if isinstance(messages, list):
-        return _chain(messages)
-    prompt = messages or document.get("prompt")
-    group = _hashed(START, prompt[:COMPLETION_PREFIX]) if isinstance(prompt, str | list) and prompt else b""
     return (), group
 
 
@@ -83,11 +84,11 @@ def answer_key(turn: Turn, body: bytes) -> bytes:
             said = [document["choices"][0]["message"]]
         else:
             said = [item for item in document["output"] if _is_answer(item)]
-    except (ValueError, LookupError, TypeError):
+        digest = turn.group
+        for message in said:
+            digest = _hashed(digest, canonical(message))
+    except (*UNREADABLE, LookupError):
         return b""
-    digest = turn.group
-    for message in said:
-        digest = _hashed(digest, canonical(message))
     return digest if said else b""
 
 

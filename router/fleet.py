@@ -108,6 +108,8 @@ class Fleet:
     def release(self, choice: Choice[Shard], tokens: int | None = None, key: bytes = b"") -> None:
         """The attempt on a choice has ended: the context's tokens after its answer, and its session's name."""
         self._policy.ended(choice, self._clock(), tokens, key)
+        if choice.shard.record.state is State.RETIRED:
+            self._forget_idle_retired()
 
     def scraped(self, shard: Shard, sample: Sample) -> None:
         """An engine's metrics have been read."""

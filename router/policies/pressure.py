@@ -14,17 +14,14 @@ class PressureGauge:
     """Adds up the samples of a fleet. No clock but the one that is passed in."""
 
     def __init__(self) -> None:
-        self._last: dict[str, Sample] = {}
         self._hits = self._queries = 0.0
         self._round_at = float("-inf")
         self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
         self._best = 0.0
         self.now = Pressure()
 
-    def note(self, url: str, sample: Sample) -> None:
-        """One more sample; counters that went down are a restarted engine's."""
-        last = self._last.get(url)
-        self._last[url] = sample
+    def note(self, last: Sample | None, sample: Sample) -> None:
+        """One more sample of an engine after its `last`; counters that went down are a restarted engine's."""
         if last is not None and last.queries <= sample.queries and last.hits <= sample.hits:
             self._queries += sample.queries - last.queries
             self._hits += sample.hits - last.hits

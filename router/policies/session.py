@@ -76,7 +76,7 @@ class SessionPolicy(Generic[S]):
         self._moves = min(MOVES_KEPT, self._moves + MOVES_PER_REQUEST)
         session = self.sessions.find(turn.keys, now)
         if session is not None and session.book.serving and session.book.shard not in tried:
-            book = session.book if turn.light else self._roomier(session, turn, now) or session.book
+            book = session.book if turn.light else self._roomier(session, turn, now, tried) or session.book
         elif (placed := self._place(turn, now, tried)) is not None:
             book = placed
         else:
@@ -107,7 +107,7 @@ class SessionPolicy(Generic[S]):
             self.sessions.name(turn.keys[0], session, now)
         return session
 
-    def _roomier(self, session: Session[S], turn: Turn, now: float) -> Book[S] | None:
+    def _roomier(self, session: Session[S], turn: Turn, now: float, tried: Collection[S]) -> Book[S] | None:
         """The shard for which a session leaves its full home."""
         home = session.book.fresh(now)
         if home is None or not (home.usage > FULL or (home.waiting and home.usage > FULL_AND_WAITING)):
@@ -117,7 +117,7 @@ class SessionPolicy(Generic[S]):
         usages = [
             (sample.usage + book.added, book, sample)
             for book in some_of(self._serving, int(self._random() * len(self._serving)))
-            if (sample := book.fresh(now)) is not None
+            if book.shard not in tried and (sample := book.fresh(now)) is not None
         ]
         usage, book, sample = min(usages, key=lambda entry: entry[0], default=(1.0, session.book, home))
         capacity = self._capacity or sample.capacity
@@ -187,8 +187,8 @@ class SessionPolicy(Generic[S]):
         book = self.books.get(shard)
         if book is None:
             return
+        self._gauge.note(book.sample, sample)
         book.sample, book.sampled_at, book.added = sample, now, 0.0
-        self._gauge.note(shard.url, sample)
         if self._gauge.round_is_over(now):
             fresh = (book.fresh(now) for book in self._serving)
             self._gauge.judge([sample.usage for sample in fresh if sample is not None], now)

@@ -462,7 +462,6 @@ def test_who_leaves_the_set_finishes_its_work_and_gets_no_more(kit):
             others = [(await stage.ask()).status for _ in range(3)]
             release.set()
             last = await client.receive()
-            stage.router.set_members([staying.url])
             known = len(stage.states())
             await stage.router.stop(drain=False)
             await staying.stop()

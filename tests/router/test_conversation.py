@@ -11,6 +11,11 @@ FIRST = [{"role": "system", "content": "be brief"}, {"role": "user", "content": 
 SAID = {"role": "assistant", "content": "<think>hm</think>\n\nhello", "tool_calls": None}
 TOOL = {"role": "tool", "content": "done", "tool_call_id": "1"}
 
+# Orjson reads lists nested 1,024 deep, and writes 254.
+NEST = b"[" * 900 + b"]" * 900
+TOO_DEEP = [b'{"messages":[%b]}' % NEST, b'{"prompt":[%b]}' % NEST, b'{"messages":[{"content":[%b]}]}' % NEST]
+DEEP_ANSWER = b'{"choices":[{"message":{"role":"assistant","name":%b}}]}' % NEST
+
 
 def read(messages, path=CHAT, key="messages"):
     return turn_of(path, b"", orjson.dumps({"model": "m", key: messages}), lambda _: False)
@@ -82,13 +87,13 @@ def test_the_body_is_not_read_where_the_header_is_known():
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"{}", b'{"messages":3}', b'{"messages":[1,null]}', b'{"prompt":[]}']
+    "body", [b"", b"{", b"[]", b"{}", b'{"messages":3}', b'{"messages":[1,null]}', b'{"prompt":[]}', *TOO_DEEP]
 )
 def test_a_body_without_a_conversation_has_no_session(body):
     assert turn_of(CHAT, b"", body, lambda _: False).keys == ()
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"choices":[]}', b'{"output":3}'])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"choices":[]}', b'{"output":3}', DEEP_ANSWER])
 def test_an_answer_that_says_nothing_names_nothing(body):
     assert answer_key(read(FIRST), body) == b""
     assert answer_key(Turn((b"k",), b"g"), answered(SAID)) == b""

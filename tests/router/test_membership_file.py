@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from gymproof.router.backends_file import POLL_S
+from gymproof.router.backends_file import POLL_S, parse_endpoints
+from gymproof.router.config import ConfigError
 
 CHANGES = 4
 CLIENTS = 8
@@ -65,3 +66,11 @@ def test_members_come_and_go_by_file_and_every_request_is_answered(kit, tmp_path
 
     assert len(statuses) > CLIENTS * CHANGES
     assert set(statuses) == {200}
+
+
+@pytest.mark.parametrize(
+    "entry", ["{address: 7, port: 1}", "{address: h, port: 1, labels: [a]}", "{address: h, port: 1, labels: a}", "x"]
+)
+def test_an_endpoints_file_of_another_shape_is_refused_by_name(entry):
+    with pytest.raises(ConfigError, match="f: is no llm-d endpoints file"):
+        parse_endpoints(f"endpoints: [{entry}]", "f")

@@ -170,6 +170,14 @@ def test_a_retry_goes_elsewhere_and_changes_no_home():
     assert desk.turn(b"s") is home
 
 
+def test_a_retry_does_not_leave_a_full_home_for_the_shard_that_it_has_tried():
+    desk = Desk(2)
+    home = desk.full_home(0.1)
+    (other,) = (shard for shard in desk.shards if shard is not home)
+
+    assert desk.send(b"s", tried=[other]).shard is home
+
+
 def test_a_session_whose_first_attempt_failed_is_at_home_where_it_was_answered():
     desk = Desk(3)
     failed = desk.send(b"s")
@@ -290,14 +298,27 @@ def test_a_hashed_session_returns_with_its_shard():
     assert desk.turn(b"s") is home
 
 
+def test_only_a_lost_shards_hashed_sessions_move_and_a_joining_one_takes_only_its_own():
+    desk, joining = Desk(8, "consistent_hash"), Shard("http://joining")
+    keys = [b"%d" % number for number in range(300)]
+    homes = {key: desk.turn(key) for key in keys}
+    lost, *kept = desk.shards
+
+    desk.serving(*kept)
+    assert all((desk.turn(key) is home) is (home is not lost) for key, home in homes.items())
+    desk.serving(*desk.shards, joining)
+    assert {desk.turn(key) for key in keys if desk.turn(key) is not homes[key]} == {joining}
+
+
 # An over-full fleet
 
 
 def test_full_caches_that_hit_ever_less_are_called_over_full():
-    gauge, queries, hits = PressureGauge(), 0.0, 0.0
+    gauge, queries, hits, sample = PressureGauge(), 0.0, 0.0, None
     for number in range(3 * WINDOW):
         queries += 100
         hits += 97 if number < 2 * WINDOW else 40
-        gauge.note("http://h", Sample(0.9, queries=queries, hits=hits))
+        last, sample = sample, Sample(0.9, queries=queries, hits=hits)
+        gauge.note(last, sample)
         gauge.judge([0.9], 5.0 * number)
         assert gauge.now.full is (number >= 2 * WINDOW + 1)
