@@ -15,8 +15,9 @@ from .core import BindError, Router, bind_both
 from .events import LOG, configure_logging
 from .impl import new_event_loop
 from .nodelist import NodeListError, read_nodelist
+from .placement import Placed, place
 from .policies import POLICIES
-from .topology import Placed, TopologyError, place, read_topology
+from .topology import TopologyError, read_topology
 from .topology_formats import FORMATS, render
 from .urls import authority
 

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 import yaml
 
-from .topology import Disaggregated, Placed, Rank, TopologyError
+from .placement import Placed, Rank
+from .topology import Disaggregated, TopologyError
 from .urls import authority
 
 

@@ -13,7 +13,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gymproof.router.actor import start_router_actor
-from gymproof.router.topology import Rank, place, read_topology
+from gymproof.router.placement import Rank, place
+from gymproof.router.topology import read_topology
 
 
 @ray.remote(max_retries=-1)  # a node that comes back gets its engine back

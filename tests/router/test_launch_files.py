@@ -17,7 +17,8 @@ import pytest
 import typer.main
 
 from gymproof.router.cli import app
-from gymproof.router.topology import place, read_topology
+from gymproof.router.placement import place
+from gymproof.router.topology import read_topology
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SCRIPTS = sorted([*EXAMPLES.glob("*.sh"), *EXAMPLES.glob("*.sbatch")])

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from gymproof.router.backends_file import read_backends
 from gymproof.router.cli import app
 from gymproof.router.config import ConfigError
-from gymproof.router.topology import TopologyError, make_deployment, place
+from gymproof.router.placement import place
+from gymproof.router.topology import TopologyError, make_deployment
 from gymproof.router.topology_formats import llm_d, render
 
 MULTI = {"type": "multi_node", "gpus_per_node": 8}
