@@ -106,10 +106,11 @@ def test_an_over_full_fleet_is_said_once(kit, caplog):
         async with kit.Stage(kit.serve, policy="session") as stage:
             scrape = KvScrape(stage.router.fleet, lambda _: None, stage.router.journal)
             gauge = stage.router.fleet._policy._gauge
+            sample = read_sample(200, METRICS)
             for number in range(60):
                 hits = 97.0 * min(number, 30) + 40.0 * max(0, number - 30)
-                sample = read_sample(200, METRICS)
-                gauge.note("u", type(sample)(0.9, queries=100.0 * number, hits=hits))
+                last, sample = sample, type(sample)(0.9, queries=100.0 * number, hits=hits)
+                gauge.note(last, sample)
                 gauge.judge([0.9], float(number))
                 scrape._say()
 
