@@ -10,10 +10,11 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from aiohttp import web
 
@@ -132,6 +133,11 @@ def open_journal(path: Path | None) -> Journal:
         raise ConfigError(why, "event_log") from None
 
 
+def _tell_of_its_death(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        LOG.error("%s has died and does its work no more", task.get_name(), exc_info=error)
+
+
 class Router:
     """One router. Everything but `start` and `stop` is synchronous and belongs to the thread of its event loop."""
 
@@ -203,17 +209,17 @@ class Router:
             await web.SockSite(self._admin, admin).start()
         for fleet in self._fleets:
             if self.config.health is HealthMode.SELF:
-                self._tasks.append(asyncio.create_task(self._monitor(fleet).run(), name="monitor"))
+                self._in_background(self._monitor(fleet).run(), "monitor")
             if self.config.health is not HealthMode.OFF and self.config.stall_after_s:
-                self._tasks.append(asyncio.create_task(self._wedge_watch(fleet).run(), name="progress watch"))
+                self._in_background(self._wedge_watch(fleet).run(), "progress watch")
         if self.fleet.reads_metrics:
-            self._tasks.append(asyncio.create_task(self._kv_scrape().run(), name="KV scrape"))
+            self._in_background(self._kv_scrape().run(), "KV scrape")
         if self.config.health is HealthMode.PUSHED and not self.pushes:
             self.fleet.awaits_push = True
-            self._tasks.append(asyncio.create_task(self._expect_push(), name="first push"))
+            self._in_background(self._expect_push(), "first push")
         if self.config.backends_file is not None:
             watcher = watch(self.config.backends_file, self._replace_members)
-            self._tasks.append(asyncio.create_task(watcher, name="backends file"))
+            self._in_background(watcher, "backends file")
         self.journal.write("start", {"config": self.config.model_dump(mode="json")})
 
     async def stop(self, *, drain: bool = True) -> bool:
@@ -233,6 +239,11 @@ class Router:
         self.journal.write("stop", {"clean": clean})
         self.journal.close()
         return clean
+
+    def _in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(_tell_of_its_death)
+        self._tasks.append(task)
 
     async def _expect_push(self) -> None:
         within_s = self.config.first_push_within_s

@@ -468,3 +468,18 @@ def test_who_leaves_the_set_finishes_its_work_and_gets_no_more(kit):
             return states, others, last.status, len(leaving.exchanges), known
 
     assert asyncio.run(story()) == (["retired", "suspect"], [200] * 3, 200, 1, 1)
+
+
+def test_background_work_that_dies_is_told_in_the_log(kit, monkeypatch, caplog):
+    async def dies(*_):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr("gymproof.router.probes.Monitor.run", dies)
+
+    async def story():
+        async with kit.Stage(kit.serve) as stage:
+            await stage.until(lambda: "monitor has died" in caplog.text, "it is told")
+
+    asyncio.run(story())
+
+    assert "no such luck" in caplog.text
