@@ -32,7 +32,10 @@ def from_log(
         incident = infer(readings, title)
         lines = _told(incident)
         out.write_text(dump(incident.scenario, remarks=lines, whole=False))
-    except (OSError, NothingFoundError) as error:
+    except NothingFoundError as error:
+        _say([f"unknown: {reading.file}: {gap}" for reading in readings for gap in reading.gaps])
+        raise refused(error) from error
+    except OSError as error:
         raise refused(error) from error
     _say([*lines, f"written: {out}"])
 

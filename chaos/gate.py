@@ -8,14 +8,15 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .checkers.base import Status, passed
+from .checkers.base import Status, passed, unknown
 from .choices import GYM_ROUTER, Setup, without_prefill
-from .commands import CONSOLE, refused
+from .commands import CONSOLE, ERRORS, INTERRUPTED, refused
 from .explore.budget import parse_budget
 from .explore.campaign import Finding, explore, virtual_level
 from .explore.cli import replay_command
@@ -60,8 +61,13 @@ def gate(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         budget_s = parse_budget(budget)
+        if core is not None:
+            load_core(core)  # so that a wrong one is refused before the shipped scenarios have run
         session = Session(setup)
         setup.out.mkdir(parents=True, exist_ok=True)
+        if junit is not None:
+            junit.parent.mkdir(parents=True, exist_ok=True)
+            junit.open("a").close()
         judge_all(chosen, session, results, last=began + SHARE * budget_s)
         CONSOLE.print(f"{len(results)} of {len(chosen)} shipped cases were reached", highlight=False)
         results += explored(setup, core, first_seed, began + budget_s - time.monotonic())
@@ -98,6 +104,9 @@ def explored(setup: Setup, core: str | None, first_seed: int, budget_s: float) -
             most_findings=3,
             replay=replay,
         )
+    if tally.interrupted:
+        ERRORS.print(f"gym-chaos: interrupted after {tally.done} drawn seeds")
+        raise typer.Exit(INTERRUPTED)
     for finding in tally.findings:
         CONSOLE.print(f"seed {finding.seed} fails; again: {finding.command(replay)}", highlight=False, soft_wrap=True)
     counts = ", ".join(f"{tally.statuses[status]} {status}" for status in Status)
@@ -108,7 +117,10 @@ def explored(setup: Setup, core: str | None, first_seed: int, budget_s: float) -
         setup.out,
         time.monotonic() - began,
     )
-    return [*_failed(tally.findings, setup.out), *([held] if tally.statuses[Status.PASS] else [])]
+    if tally.nothing_told:
+        held = replace(held, verdicts={"explore": unknown(f"no seed could be run, the first one: {tally.untold}")})
+    told = tally.statuses[Status.PASS] or tally.nothing_told
+    return [*_failed(tally.findings, setup.out), *([held] if told else [])]
 
 
 def _failed(findings: Sequence[Finding], out: Path) -> list[Result]:

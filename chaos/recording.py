@@ -156,16 +156,20 @@ def load_run(path: Path) -> RunFolder:
     except ScenarioError as error:
         raise RecordingError(str(error)) from error
     events, unreadable = _events(path / EVENTS)
-    history = _history(path, about)
-    broken = history.unreadable if history else ()
+    history, broken = _history(path, about)
+    verdicts, garbled = _verdicts(path / VERDICTS)
     return RunFolder(
         path=path,
         about=about,
         case=Case(about.case, scenario, about.scope, path / SCENARIO, about.pace),
         history=history,
         events=events,
-        verdicts=_verdicts(path / VERDICTS),
-        unreadable=(*(f"{HISTORY}:{line}" for line in broken), *(f"{EVENTS}:{line}" for line in unreadable)),
+        verdicts=verdicts,
+        unreadable=(
+            *(f"{HISTORY}:{line}" for line in broken),
+            *(f"{EVENTS}:{line}" for line in unreadable),
+            *(f"{VERDICTS}: {why}" for why in garbled),
+        ),
     )
 
 
@@ -213,18 +217,20 @@ def _about(path: Path) -> About:
     return about
 
 
-def _history(path: Path, about: About) -> History | None:
-    """The history; where the run was cut off, with what the shards' own logs have of it."""
+def _history(path: Path, about: About) -> tuple[History | None, Sequence[str]]:
+    """The history, where the run was cut off with what the shards' own logs have of it; and its unreadable lines."""
+    file = path / HISTORY
     try:
-        history = History.read(path / HISTORY)
-    except (OSError, ValueError):
-        return None
+        history = History.read(file)
+    except (OSError, ValueError) as error:
+        begun = about.complete or (file.exists() and file.stat().st_size > 0)
+        return None, (f" {error}",) if begun else ()
     if not about.complete and not history.served:
         for shard, log in enumerate(about.shard_logs):
             for served in read_served(path / log, shard):
                 if served.started >= about.started_mono:
                     history.add(served)
-    return history
+    return history, history.unreadable
 
 
 def _events(path: Path) -> tuple[tuple[Mapping[str, Any], ...], list[str]]:
@@ -233,16 +239,28 @@ def _events(path: Path) -> tuple[tuple[Mapping[str, Any], ...], list[str]]:
     unreadable: list[str] = []
     for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), start=1):
         try:
-            events.append(orjson.loads(line))
-        except orjson.JSONDecodeError:
+            events.append(_object(line))
+        except ValueError:
             unreadable.append(f"{number}: {line[:200].decode(errors='replace')}")
     return tuple(events), unreadable
 
 
-def _verdicts(path: Path) -> dict[str, Verdict]:
+def _object(line: bytes) -> dict[str, Any]:
+    """The JSON object of a line. Raises ValueError."""
+    found = orjson.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError(f"no JSON object: {found!r}")  # noqa: TRY004 - as orjson's own
+    return found
+
+
+def _verdicts(path: Path) -> tuple[dict[str, Verdict], Sequence[str]]:
+    """The verdicts, and why they cannot be read if they cannot: the run may have been cut off while it wrote them."""
     if not path.exists():
-        return {}
-    return {
-        name: Verdict(Status(verdict["status"]), verdict["why"], tuple(verdict["evidence"]))
-        for name, verdict in orjson.loads(path.read_bytes())["verdicts"].items()
-    }
+        return {}, ()
+    try:
+        return {
+            name: Verdict(Status(verdict["status"]), verdict["why"], tuple(verdict["evidence"]))
+            for name, verdict in _object(path.read_bytes())["verdicts"].items()
+        }, ()
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        return {}, (f"{type(error).__name__}: {error}",)

@@ -140,8 +140,11 @@ def placed(file: Path, nodelist: str | None, replica: int | None) -> Placed:
 def replace_file(path: Path, text: str) -> None:
     """Write so that a reader, who may be watching, sees the old text or the new. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, "utf-8")
-    beside.replace(path)
+    try:
+        beside.write_text(text, "utf-8")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def refuse(why: object) -> NoReturn:

@@ -53,11 +53,18 @@ class Tally:
 
     statuses: Counter[Status] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    untold: str = ""  # why the first seed that could not be run could not
+    interrupted: bool = False  # by Ctrl-C or SIGTERM
 
     @property
     def done(self) -> int:
         """Seeds that were run."""
         return self.statuses.total()
+
+    @property
+    def nothing_told(self) -> bool:
+        """Whether seeds could not be run, and none passed or failed: what was to be judged was not."""
+        return bool(self.untold) and self.statuses[Status.UNKNOWN] == self.done
 
 
 def virtual_level(core: Core) -> Level:
@@ -87,13 +94,15 @@ def explore(
 ) -> Tally:
     """Run the seeds until they, the time or the patience for failures are used up. `replay` goes into each file."""
     tally, last = Tally(), time.monotonic() + budget_s
-    with _quiet_garbage():
+    with _quiet_garbage(), _until_interrupted(tally):
         for seed in seeds:
             if time.monotonic() >= last or len(tally.findings) >= most_findings:
                 break
             scenario = scenario_of(seed)
             verdicts = level(_case(scenario, seed), seed)
             tally.statuses[worst(verdict.status for verdict in verdicts.values())] += 1
+            if "setup" in verdicts:
+                tally.untold = tally.untold or verdicts["setup"].why
             if failed := _failed(verdicts):
                 alike = _Alike(level, seed, failed.keys(), last)
                 smallest = shrink(scenario, alike)
@@ -145,6 +154,15 @@ def _write(found: Finding, replay: str) -> Finding:
     found.file.parent.mkdir(parents=True, exist_ok=True)
     found.file.write_text(dump(named, remarks=(first.why, found.command(replay)), whole=False))
     return replace(found, smallest=named)
+
+
+@contextmanager
+def _until_interrupted(tally: Tally) -> Iterator[None]:
+    """Ctrl-C ends a campaign early, with all that it had found."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tally.interrupted = True
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """`gym-chaos explore`."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -11,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from ..checkers.base import Status
 from ..choices import GYM_ROUTER, Setup
-from ..commands import CONSOLE, refused
+from ..commands import BAD_INPUT, CONSOLE, ERRORS, INTERRUPTED, refused
 from ..provision import ToxiproxyUnavailableError
 from ..scenario import Scenario, ScenarioError, cases, find
 from ..scenario_toml import tables
@@ -44,7 +45,11 @@ def explore_command(  # noqa: PLR0917 - typer makes options of them
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where failures go (chaos-runs/TIME).")] = None,
     most_failures: Annotated[int, typer.Option(min=1, help="Stop after so many failing seeds.")] = 3,
 ) -> None:
-    """Run random faults on random fleets and shrink what fails. Exit 0: nothing failed; 1: a seed did; 2: bad input."""
+    """Run random faults on random fleets and shrink what fails. Exit 0: nothing failed; 1: a seed did; 2: bad input.
+
+    With 2 ends a campaign of which no seed could be run, too.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = out or Path("chaos-runs") / time.strftime("%Y%m%d-%H%M%S")
     try:
         budget_s = parse_budget(budget)
@@ -68,7 +73,15 @@ def explore_command(  # noqa: PLR0917 - typer makes options of them
     except (ScenarioError, CoreError, RouterError, ToxiproxyUnavailableError, ValueError, OSError) as error:
         raise refused(error) from error
     _tell(tally, level, router_core)
-    raise typer.Exit(_FAILED if tally.findings else 0)
+    raise typer.Exit(_exit_code(tally))
+
+
+def _exit_code(tally: Tally) -> int:
+    if tally.interrupted:
+        return INTERRUPTED
+    if tally.findings:
+        return _FAILED
+    return BAD_INPUT if tally.nothing_told else 0
 
 
 def _drawn(level: str) -> Callable[[int], Scenario]:
@@ -120,6 +133,10 @@ def _progress(seeds: int) -> Iterator[Callable[[Tally], None]]:
 def _tell(tally: Tally, level: str, router_core: str) -> None:
     for finding in tally.findings:
         _show(finding, replay_command(level, router_core))
+    if tally.untold:
+        CONSOLE.print(f"could not be run: {tally.untold}", markup=False, highlight=False, soft_wrap=True)
+    if tally.interrupted:
+        ERRORS.print("gym-chaos: interrupted")
     counts = ", ".join(f"{tally.statuses[status]} {status}" for status in Status)
     CONSOLE.print(f"{tally.done} seeds: {counts}", highlight=False)
 

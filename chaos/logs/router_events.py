@@ -20,9 +20,12 @@ _WITH_STATUS = ("busy", "erred", "redirected")
 _LIMITS = {"backend_timeout_s": "deadline_s", "max_attempts": "max_attempts", "stall_after_s": "stall_after_s"}
 
 
+_TRIED = 5  # lines: a log that was cut to size begins in the middle of one
+
+
 def _recognises(text: str) -> bool:
-    first = text.lstrip().split("\n", 1)[0]
-    return first.startswith("{") and '"event"' in first and '"mono"' in first
+    first = text.lstrip().split("\n", _TRIED)[:_TRIED]
+    return any(line.startswith("{") and '"event"' in line and '"mono"' in line for line in first)
 
 
 def _read(text: str, file: str) -> Reading:

@@ -16,7 +16,8 @@ def story(
 ) -> list[str]:
     """Sentences for people who were not there, the most important one last."""
     if history is None:
-        return [f"Could not be judged: {verdict.why}" for verdict in verdicts.values()] or ["Nothing was recorded."]
+        untold = [verdict.why for verdict in verdicts.values() if verdict.status is Status.UNKNOWN]
+        return [f"Could not be judged: {why}" for why in untold] or ["There is no record of what happened."]
     sentences = [_setting(history)]
     sentences += [_done(window, zero) for window in sorted(history.faults, key=lambda window: window.began)]
     sentences += [_seen(history), _finished(history), *_recovered(history), _verdict(verdicts)]

@@ -120,6 +120,17 @@ def test_a_campaign_ends_after_enough_failures(tmp_path):
     assert [finding.seed for finding in tally.findings] == [0, 1]
 
 
+def test_an_interrupted_campaign_has_what_it_had_found(tmp_path):
+    def run(_, seed):
+        if seed == 2:
+            raise KeyboardInterrupt
+        return {"recovers": Verdict(Status.PASS, "")}
+
+    tally = explore(range(9), draw, run, out=tmp_path, budget_s=60, most_findings=1, replay="")
+
+    assert (tally.done, tally.interrupted) == (2, True)
+
+
 def test_a_failure_is_a_file_that_says_how_to_run_it_again(tmp_path):
     [finding] = campaign(SEEDS, lambda _case, _seed: FAILED, tmp_path).findings
 
@@ -163,6 +174,7 @@ def test_the_command_shows_a_failing_seed_and_exits_with_1(tmp_path, monkeypatch
         (["--router-core", "gymproof.nothing:here"], "would be right"),
         (["router_kill"], "there is no router_restart in virtual time"),
         (["no_such_scenario"], "no such file"),
+        (["--router-core", "json:dumps", "--seeds", "1"], "could not be run: TypeError"),
     ],
 )
 def test_bad_input_is_refused_with_2(tmp_path, arguments, said):

@@ -90,6 +90,26 @@ def test_what_cannot_be_read_is_counted_and_shown(tmp_path: Path):
     assert load(tmp_path / "i.chaos.toml").fault
 
 
+def test_a_log_in_no_known_format_alone_is_told_which_formats_there_are(tmp_path: Path):
+    strange = tmp_path / "notes.txt"
+    strange.write_text("the run hung\n")
+
+    shown = CliRunner().invoke(app, ["from-log", str(strange), "-o", str(tmp_path / "i.chaos.toml")])
+
+    assert shown.exit_code == 2
+    assert "unknown: notes.txt: its format is none of: gym-router events, Prometheus range," in shown.output
+
+
+def test_an_event_log_that_begins_in_the_middle_of_a_line_is_one_still():
+    reading = read_log('pse":0.1}\n{"mono":1.0,"t":2.0,"event":"stop"}\n', "events.jsonl")
+
+    assert (reading.format, reading.unreadable, reading.ignored) == (
+        "gym-router events",
+        ['events.jsonl:1: pse":0.1}'],
+        1,
+    )
+
+
 def test_logs_of_a_quiet_night_are_no_incident():
     with pytest.raises(NothingFoundError, match="no log says that anything went wrong"):
         infer([], "t")

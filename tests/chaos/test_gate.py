@@ -68,6 +68,7 @@ def test_a_router_that_breaks_in_the_first_case_fails_the_gate(tmp_path):
         (("--budget", "soon"), "budget 'soon': a number and s, m or h would be right"),
         (("--router-cmd", "no-such-router --port {port} {backends}"), "no-such-router"),
         (("--router-core", "gymproof.nowhere:build"), "gymproof.nowhere"),
+        (("--junit", "."), "Is a directory"),
     ],
 )
 def test_bad_input_is_refused_with_its_reason(arguments, why, tmp_path):
@@ -75,6 +76,7 @@ def test_bad_input_is_refused_with_its_reason(arguments, why, tmp_path):
 
     assert ran.returncode == 2, ran.stdout + ran.stderr
     assert why in ran.stderr
+    assert ran.stdout == ""  # nothing has run
 
 
 @pytest.mark.toxiproxy

@@ -16,6 +16,7 @@ from gymproof.chaos.checkers.base import Status, Verdict
 from gymproof.chaos.choices import Setup
 from gymproof.chaos.history import Attempt, Call, Delivery, Ending, FaultWindow, History, Limits, Outcome, Served
 from gymproof.chaos.recording import Recording, RecordingError, load_run, load_runs
+from gymproof.chaos.report import render
 from gymproof.chaos.runner import Result
 from gymproof.chaos.scenario import Case, cases, find, load, shipped
 from gymproof.chaos.scenario_toml import dump
@@ -98,6 +99,27 @@ def test_a_run_that_was_cut_off_has_its_deliveries_from_the_shards_own_logs(tmp_
     assert history.served == [
         Served(0, "r0.t0", "/v1/chat/completions", now, None, Delivery.RUNNING, request_sha256="a")
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "shown"),
+    [
+        ("verdicts.json", '{"verdicts": {"reco', "verdicts.json: JSONDecodeError: "),
+        ("verdicts.json", "{}", "verdicts.json: KeyError: 'verdicts'"),
+        ("verdicts.json", '{"verdicts": {"recovers": 1}}', "verdicts.json: TypeError: "),
+        ("router-events.jsonl", "7", "router-events.jsonl:1: 7"),
+        ("history.jsonl", "7", "history.jsonl: "),
+    ],
+)
+def test_a_file_that_was_garbled_is_shown_and_the_others_are_read(tmp_path: Path, file: str, text: str, shown: str):
+    folder = cut_off(tmp_path / "kill")
+    (folder / file).write_text(text)
+
+    run = load_run(folder)
+
+    assert [line.startswith(shown) for line in run.unreadable] == [True], run.unreadable
+    assert (run.events, run.verdicts, run.history is None) == ((), {}, file == "history.jsonl")
+    assert "kill_group-all" in render(run, "html")
 
 
 def test_a_run_that_ended_before_anything_was_recorded_has_no_history(tmp_path: Path):

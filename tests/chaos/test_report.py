@@ -69,7 +69,9 @@ def test_a_run_without_a_record_or_a_verdict_has_a_story_too(history):
     unknown = {"setup": Verdict(Status.UNKNOWN, "no Toxiproxy")}
 
     assert story(None, unknown, [], 0.0) == ["Could not be judged: no Toxiproxy"]
-    assert story(None, {}, [], 0.0) == ["Nothing was recorded."]
+    no_record = ["There is no record of what happened."]
+    assert story(None, {}, [], 0.0) == no_record
+    assert story(None, {"recovers": Verdict(Status.PASS, "it did")}, [], 0.0) == no_record
     assert story(history, {}, [], 10.0)[-1] == "No check has judged it."
     assert (title({}), title(unknown)) == ("incomplete", "could not be told")
 

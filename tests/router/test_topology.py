@@ -188,6 +188,16 @@ def test_a_backends_file_may_be_what_topology_writes(tmp_path, name, suffix):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([out.name, file.name])
 
 
+def test_an_output_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    file, out = tmp_path / "t.toml", tmp_path / "folder"
+    file.write_text('type = "single_node"\ngpus_per_node = 2\n')
+    out.mkdir()
+    result = CliRunner().invoke(app, ["topology", str(file), "-o", str(out)])
+
+    assert result.exit_code == 2, result.output
+    assert sorted(tmp_path.iterdir()) == [out, file]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
