@@ -100,6 +100,7 @@ class Session:
         self._stack = AsyncExitStack()
         self._fleets: dict[FleetTable, LocalFleet] = {}
         self._toxiproxy: ToxiproxyServer | None = None
+        self._prepared: set[str] = set()  # clients
 
     async def __aenter__(self) -> Self:
         self.guard = self._stack.enter_context(Guard())
@@ -137,6 +138,12 @@ class Session:
         for shard in fleet.shards:
             await shard.ensure_ready(_READY_WITHIN_S)
         return fleet
+
+    async def prepare_client(self, name: str) -> None:
+        """Have a client import what it needs: for these seconds no relay of this process would answer a router."""
+        if name not in self._prepared:
+            async with open_client(name, "http://127.0.0.1/v1"):
+                self._prepared.add(name)
 
     async def toxiproxy(self) -> ToxiproxyServer:
         """The real Toxiproxy server. Raises ToxiproxyUnavailableError, saying how to get it."""
@@ -201,6 +208,7 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
     case = case.fitted(table, fleet.pace)
     scenario = case.scenario
     client_name = resolve_client(session.setup.client if session.setup.client != "auto" else scenario.load.client)
+    await session.prepare_client(client_name)
     limits = Limits(
         shards=len(fleet.shards),
         prefill=table.prefill,

@@ -24,7 +24,8 @@ def check(history: History) -> Verdict:
     if not any(one.leg for one in history.served):
         return unknown("no shard was asked for one leg of two")
     offences = [*_halves(prefills, decodes), *_reused(decodes), *_left(history, prefills, decodes)]
-    return unless(offences, "broken pairs", held=f"{len(decodes)} pairs were whole, of {len(prefills)} prefill legs")
+    held = f"{len(decodes)} pairs were whole; {len(prefills)} prefill legs had left something for one"
+    return unless(offences, "broken pairs", held=held)
 
 
 def _halves(prefills: Mapping[str, Served], decodes: Mapping[str, Sequence[Served]]) -> Iterator[str]:

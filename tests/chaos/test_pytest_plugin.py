@@ -91,9 +91,9 @@ def test_unknown_choices_are_usage_errors_that_name_the_known(project: pytest.Py
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_prefill_servers_are_skipped_on_real_ones_and_it_says_why(project: pytest.Pytester):
+def test_prefill_servers_are_skipped_for_a_router_that_is_not_told_of_them_and_it_says_so(project: pytest.Pytester):
     scenario(project, "fleet = { prefill = 1 }\n" + SCENARIO)
 
-    result = project.runpytest_subprocess("--fleet", "vllm", "-rs")
+    result = project.runpytest_subprocess("--router-cmd", f"{sys.executable} {{port}}", "-rs")
 
-    result.stdout.fnmatch_lines(["SKIPPED*NIXL, which does not run on a CPU*"])
+    result.stdout.fnmatch_lines(["SKIPPED*the router command has no {prefill}*"])
