@@ -132,6 +132,6 @@ class ScenarioItem(pytest.Item):
             return "\n".join([self.case.scenario.title, *excinfo.value.lines])
         return super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> tuple[Path, None, str]:
-        """The file and the case's name."""
-        return self.path, None, self.name
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """The file, its first line, which pytest wants of what it skips, and the case's name."""
+        return self.path, 0, self.name
