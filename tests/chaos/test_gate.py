@@ -54,7 +54,7 @@ def test_a_good_router_passes_with_shipped_cases_and_drawn_seeds(tmp_path):
 
 @pytest.mark.toxiproxy
 def test_a_router_that_breaks_in_the_first_case_fails_the_gate(tmp_path):
-    bad = f"{shlex.quote(sys.executable)} {shlex.quote(str(BAD_ROUTERS / 'truncates.py'))} --port {{port}}"
+    bad = f"{shlex.quote(sys.executable)} {shlex.quote(str(BAD_ROUTERS / 'closes_unanswered.py'))} --port {{port}}"
     bad += " --backends-file {backends_file} --deadline-s {deadline_s}"
     ran = gate("--budget", "40s", "--router-cmd", bad, "--junit", "gate.xml", cwd=tmp_path)
 
