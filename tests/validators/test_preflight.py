@@ -103,7 +103,13 @@ def test_a_signal_ends_the_router_too(tmp_path, signum):
     main = "from gymproof.validators.cli import main; main()"
     command = [sys.executable, "-c", main, "--router-cmd", relay(tmp_path)]
     pid_file = tmp_path / "pid"
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        # A test run in the background ignores SIGINT, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    ) as process:
         wait_until(lambda: pid_file.exists() and pid_file.read_text(), 30, "the router's start")
         router = int(pid_file.read_text())
         process.send_signal(signum)
