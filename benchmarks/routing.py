@@ -45,7 +45,10 @@ VLLM_ROUTER = (
     "vllm-router --host 127.0.0.1 --port {port} --worker-urls http://127.0.0.1:{backend} --policy round_robin "
     "--prometheus-port {spare} --prometheus-host 127.0.0.1 --log-level error"
 )
-GYM_ROUTER = "gym-router serve --host 127.0.0.1 --port {port} --backend http://127.0.0.1:{backend} --health off"
+GYM_ROUTER = (
+    "gym-router serve --host 127.0.0.1 --port {port} --backend http://127.0.0.1:{backend} --health off "
+    "--policy least_outstanding"
+)
 PEERS = ("direct", "nginx", "vllm-router", "gym-router")
 
 
