@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from .commands import CONSOLE, ERRORS, INTERRUPTED, refused
+from .commands import CONSOLE, ERRORS, INTERRUPTED, progress_bar, refused
 from .provision import ToxiproxyUnavailableError
 from .recording import load_run
 from .report import write as write_report
@@ -45,14 +44,7 @@ def tell(results: Sequence[Result], junit: Path | None) -> None:
 
 
 async def _run_all(chosen: Sequence[Case], session: Session, results: list[Result], last: float) -> None:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=CONSOLE, transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("starting", total=len(chosen))
         async with session:
             for case in chosen:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..checkers.base import Status
 from ..choices import GYM_ROUTER, Setup
-from ..commands import BAD_INPUT, CONSOLE, ERRORS, INTERRUPTED, refused
+from ..commands import BAD_INPUT, CONSOLE, ERRORS, INTERRUPTED, progress_bar, refused
 from ..provision import ToxiproxyUnavailableError
 from ..scenario import Scenario, ScenarioError, cases, find
 from ..scenario_toml import tables
@@ -114,14 +113,7 @@ def replay_command(level: str, router_core: str) -> str:
 
 @contextmanager
 def _progress(seeds: int) -> Iterator[Callable[[Tally], None]]:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=CONSOLE, transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("exploring", total=seeds)
 
         def report(tally: Tally) -> None:

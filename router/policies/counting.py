@@ -6,30 +6,32 @@ from random import Random
 from .base import PolicySettings, S, Stateless, Turn, some_of
 
 
-class RoundRobin(Stateless[S]):
+class _InTurn(Stateless[S]):
+    """Counts its choices, so that equal shards share the load."""
+
+    def __init__(self, _settings: PolicySettings, _random: Random) -> None:
+        super().__init__()
+        self._turn = 0
+
+    def _next(self) -> int:
+        self._turn += 1
+        return self._turn
+
+
+class RoundRobin(_InTurn[S]):
     """Each shard in turn."""
 
-    def __init__(self, _settings: PolicySettings, _random: Random) -> None:
-        super().__init__()
-        self._turn = 0
-
     def _pick(self, serving: Sequence[S], turn: Turn) -> S:
         del turn
-        self._turn += 1
-        return serving[self._turn % len(serving)]
+        return serving[self._next() % len(serving)]
 
 
-class LeastOutstanding(Stateless[S]):
+class LeastOutstanding(_InTurn[S]):
     """The shard with the fewest requests in flight, of a block of 64 where there are more; equal ones take turns."""
 
-    def __init__(self, _settings: PolicySettings, _random: Random) -> None:
-        super().__init__()
-        self._turn = 0
-
     def _pick(self, serving: Sequence[S], turn: Turn) -> S:
         del turn
-        self._turn += 1
-        return min(some_of(serving, self._turn), key=lambda shard: shard.in_flight)
+        return min(some_of(serving, self._next()), key=lambda shard: shard.in_flight)
 
 
 class PowerOfTwo(Stateless[S]):
