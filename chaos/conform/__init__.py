@@ -1,0 +1,1 @@
+"""Judges any router by one set of checks, and compares routers on a scoreboard."""

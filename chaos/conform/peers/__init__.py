@@ -1,0 +1,1 @@
+"""Routers that are known by name, and how each is started."""
