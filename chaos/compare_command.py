@@ -107,12 +107,20 @@ def _pairs(a: Sequence[RunFolder], b: Sequence[RunFolder]) -> Iterator[tuple[str
 def _show(name: str, a: RunFolder, b: RunFolder) -> bool:
     """Print where two runs agree and differ; whether their verdicts are the same."""
     found = compare(a, b)
-    for run in (a, b):
-        if not run.complete:
-            CONSOLE.print(f"{run.path}: incomplete: it was cut off, and what it had is compared", soft_wrap=True)
-    for line in describe(name, found):
+    for line in (*_doubts(a, b), *describe(name, found)):
         CONSOLE.print(line, markup=False, highlight=False, soft_wrap=True)
     return found.same_verdicts
+
+
+def _doubts(a: RunFolder, b: RunFolder) -> Iterator[str]:
+    """Why a difference may say nothing about the router."""
+    for run in (a, b):
+        if not run.complete:
+            yield f"{run.path}: incomplete: it was cut off, and what it had is compared"
+        if run.unreadable:
+            yield f"{run.path}: left out, being no records: {'; '.join(run.unreadable)}"
+    if a.case.scenario != b.case.scenario:
+        yield f"{a.path} and {b.path} are not of the same scenario"
 
 
 def describe(name: str, found: Comparison) -> list[str]:

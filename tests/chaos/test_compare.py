@@ -12,9 +12,9 @@ from gymproof.chaos.checkers.base import Status, Verdict
 from gymproof.chaos.choices import Setup
 from gymproof.chaos.compare import Agreement, compare
 from gymproof.chaos.history import Attempt, Call, Ending, Limits, Outcome
-from gymproof.chaos.recording import Recording, RunFolder, load_run
+from gymproof.chaos.recording import HISTORY, Recording, RunFolder, load_run
 from gymproof.chaos.runner import Result
-from gymproof.chaos.scenario import cases, find
+from gymproof.chaos.scenario import Case, cases, find
 from gymproof.chaos.summary import write_verdicts
 
 GYM_CHAOS = str(Path(sys.executable).with_name("gym-chaos"))
@@ -31,11 +31,13 @@ when = { shard = 1, requests = 2 }
 """
 
 
-def run(folder: Path, calls: dict[str, list[int | Ending]], status: Status = Status.PASS) -> RunFolder:
+def run(
+    folder: Path, calls: dict[str, list[int | Ending]], status: Status = Status.PASS, case: Case = CASE
+) -> RunFolder:
     """A recorded run whose calls met these answers, one after the other."""
     folder.mkdir(parents=True)
-    with Recording(folder, CASE, Setup(out=folder)) as recording:
-        history = recording.begin(CASE, Limits(shards=3, deadline_s=1.0), (), {})
+    with Recording(folder, case, Setup(out=folder)) as recording:
+        history = recording.begin(case, Limits(shards=3, deadline_s=1.0), (), {})
         for call, answers in calls.items():
             for t, answer in enumerate(answers):
                 ending = answer if isinstance(answer, Ending) else Ending.COMPLETE
@@ -44,7 +46,7 @@ def run(folder: Path, calls: dict[str, list[int | Ending]], status: Status = Sta
             outcome = Outcome.RETURNED if answers[-1] == 200 else Outcome.RAISED
             history.add(Call(call, PATH, call, 0.0, 9.0, outcome))
         recording.end(status)
-    write_verdicts(Result(CASE, {"recovers": Verdict(status, "w")}, folder, 1.0))
+    write_verdicts(Result(case, {"recovers": Verdict(status, "w")}, folder, 1.0))
     return load_run(folder)
 
 
@@ -92,6 +94,18 @@ def test_diff_exits_1_where_verdicts_differ_and_shows_what(tmp_path: Path):
     assert f"fault-0.t0 {PATH}: differs: returned after 200 | raised after 409" in shown.stdout
     assert gym_chaos("diff", "a", "a", cwd=tmp_path).returncode == 0
     assert gym_chaos("diff", "a", "nowhere", cwd=tmp_path).returncode == 2
+
+
+def test_diff_says_why_a_difference_may_say_nothing(tmp_path: Path):
+    run(tmp_path / "a", {"x": [200]})
+    run(tmp_path / "b", {"x": [200]}, case=cases(find(["status_500"])[0])[0])
+    with (tmp_path / "b" / HISTORY).open("a") as history:
+        history.write('{"record": "att')
+
+    said = subprocess.run([GYM_CHAOS, "diff", "a", "b"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert "b: left out, being no records: history.jsonl:" in said.stdout
+    assert "a and b are not of the same scenario" in said.stdout
 
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path):
