@@ -1,4 +1,4 @@
-"""A node is a loopback address here: what a program would listen on for others or for itself, it listens on for that."""
+"""A node is a loopback address: what a program would listen on for all or for itself, it listens on for that one."""
 
 import os
 import socket
