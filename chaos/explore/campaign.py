@@ -20,7 +20,6 @@ from ..virtual.run import run_virtual
 from .shrink import shrink
 
 _SEEDS = 3  # that a smaller scenario is run with before it counts as well
-_COLLECT_EVERY = 20  # runs, between two collections of garbage
 
 Verdicts = Mapping[str, Verdict]
 
@@ -94,24 +93,22 @@ def explore(
 ) -> Tally:
     """Run the seeds until they, the time or the patience for failures are used up. `replay` goes into each file."""
     tally, last = Tally(), time.monotonic() + budget_s
-    with _quiet_garbage(), _until_interrupted(tally):
+    with _tidy(level) as run, _until_interrupted(tally):
         for seed in seeds:
             if time.monotonic() >= last or len(tally.findings) >= most_findings:
                 break
             scenario = scenario_of(seed)
-            verdicts = level(_case(scenario, seed), seed)
+            verdicts = run(_case(scenario, seed), seed)
             tally.statuses[worst(verdict.status for verdict in verdicts.values())] += 1
             if "setup" in verdicts:
                 tally.untold = tally.untold or verdicts["setup"].why
             if failed := _failed(verdicts):
-                alike = _Alike(level, seed, failed.keys(), last)
+                alike = _Alike(run, seed, failed.keys(), last)
                 smallest = shrink(scenario, alike)
                 tally.findings.append(
                     _write(Finding(seed, alike.seed, failed, smallest, out / f"seed-{seed}{SUFFIX}"), replay)
                 )
             report(tally)
-            if tally.done % _COLLECT_EVERY == 0:
-                gc.collect()
     return tally
 
 
@@ -166,13 +163,24 @@ def _until_interrupted(tally: Tally) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet_garbage() -> Iterator[None]:
-    """No collection in the middle of a run: cycles are many, and what was there before is never one of them."""
+def _tidy(level: Level) -> Iterator[Level]:
+    """Collect garbage after each run and never in the middle of one.
+
+    A run leaves thousands of objects in cycles. They are cheap to find while they are still in the processor's caches,
+    and what was there before the campaign is not looked at again.
+    """
+
+    def run(case: Case, seed: int) -> Verdicts:
+        try:
+            return level(case, seed)
+        finally:
+            gc.collect()
+
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        yield
+        yield run
     finally:
         gc.enable()
         gc.unfreeze()

@@ -19,6 +19,7 @@ _FRAMING = ("length", "chunked", "close")
 _STATUSES = (204, 307, 429, 500, 502, 503, 504, 520)
 _SHARDS = (1, 2, 2, 3, 3, 4)
 _MOST_FAULTS = 3
+_SHORTEST = 8  # tokens of an answer that nothing cuts
 # Of so many shards at most half are struck: a request that breaks three while another one serves may be refused as
 # poison, for all that a router can know.
 _LARGE = 4
@@ -41,10 +42,10 @@ PARAMETERS: Mapping[str, Draw] = {
     "kill": _one("process", ("server", "engine", "group")),
     "stop": _one("process", ("server", "engine", "group")),
     "pause": _one("mode", ("abort", "wait", "keep")),
-    "latency": _one("ms", (50, 300, 1000)),
+    "latency": _one("ms", (150, 300, 800)),
     "stall": _one("stream", ("downstream", "upstream")),
     "reset": _one("after_ms", (0, 50)),
-    "cut": _one("after_bytes", (50, 400, 2000)),
+    "cut": _one("after_bytes", (50, 400, 700)),
     "cut_headers": _one("how", _HOW),
     "cut_body": _cut,
     "stall_body": _one("framing", _FRAMING),
@@ -64,40 +65,44 @@ VIRTUAL_KINDS = tuple(kind for kind in FAULTS if kind not in NOT_VIRTUAL)
 def draw(seed: int, kinds: Sequence[str] = VIRTUAL_KINDS) -> Scenario:
     """The scenario of a seed, with faults of these kinds."""
     rng = Random(seed)  # noqa: S311 - reproducible, not secret
-    shards = rng.choice(_SHARDS)
+    fleet = {
+        "shards": rng.choice(_SHARDS),
+        "token_ms": rng.choice((2.0, 5.0, 20.0)),
+        "sigterm": rng.choice(("abort", "error", "silence")),
+    }
+    load = {
+        "rollouts": rng.randint(1, 5),
+        "turns": rng.randint(1, 2),
+        "concurrency": rng.randint(1, 4),
+        "max_tokens": rng.choice((2, 6, 16)),
+    }
     return Scenario.model_validate(
         {
             "title": f"Seed {seed}",
             "why": "Drawn by chance.",
-            "fleet": {
-                "shards": shards,
-                "token_ms": rng.choice((2.0, 5.0, 20.0)),
-                "sigterm": rng.choice(("abort", "error", "silence")),
-            },
-            "load": {
-                "rollouts": rng.randint(1, 5),
-                "turns": rng.randint(1, 2),
-                "concurrency": rng.randint(1, 4),
-                "max_tokens": rng.choice((2, 6, 16)),
-            },
+            "fleet": fleet,
+            "load": load,
             "limits": {
                 "deadline_s": rng.choice((1.0, 1.5, 3.0)),
                 "max_attempts": rng.choice((2, 2, 3)),
                 "stall_after_s": rng.choice((1.0, 15.0)),
             },
-            "fault": list(_faults(rng, shards, kinds)),
+            "fault": _faults(rng, fleet, load, kinds),
         }
     )
 
 
-def _faults(rng: Random, shards: int, kinds: Sequence[str]) -> list[dict[str, Any]]:
+def _faults(
+    rng: Random, fleet: Mapping[str, Any], load: Mapping[str, Any], kinds: Sequence[str]
+) -> list[dict[str, Any]]:
+    shards = fleet["shards"]
     free = rng.sample(range(shards), shards)[: shards if shards < _LARGE else _LARGE // 2]
     faults: list[dict[str, Any]] = []
     for _ in range(rng.randint(1, _MOST_FAULTS)):
         kind = rng.choice(kinds)
         fault: dict[str, Any] = {"kind": kind, **PARAMETERS.get(kind, _nothing)(rng)}
-        if rng.random() < 0.5:  # noqa: PLR2004 - a coin
-            fault["at_s"] = round(rng.uniform(0.0, 0.1), 3)  # most loads last that long
+        if load["rollouts"] < shards or rng.random() < 0.5:  # noqa: PLR2004 - a coin, unless some shards stay idle
+            fault["at_s"] = round(rng.uniform(0.0, _least_s(fleet, load)), 3)
         if rng.random() < 0.5:  # noqa: PLR2004 - a coin
             fault["heal_after_s"] = round(rng.uniform(0.1, 3.0), 2)
         if FAULTS[kind].layer not in {Layer.ROUTER, Layer.CLIENT}:
@@ -107,6 +112,12 @@ def _faults(rng: Random, shards: int, kinds: Sequence[str]) -> list[dict[str, An
             fault["shards"] = sorted(struck)
         faults.append(fault)
     return faults or [{"kind": "kill", "shards": [0]}]
+
+
+def _least_s(fleet: Mapping[str, Any], load: Mapping[str, Any]) -> float:
+    """Seconds that a load lasts at least, but for its last token: a fault of a later moment may come too late."""
+    tokens = min(load["max_tokens"], _SHORTEST) * load["turns"] - 1
+    return float(tokens * fleet["token_ms"] / 1000)
 
 
 def _some(rng: Random, free: list[int]) -> tuple[list[int], list[int]]:

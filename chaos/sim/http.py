@@ -9,6 +9,8 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
@@ -76,10 +78,14 @@ class Exchange:
 
 
 def _head(status: int, lines: list[str], keep_alive: bool) -> bytes:
-    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
-    first = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"date: {date}", "server: uvicorn"]
+    first = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"date: {_date(int(time.time()))}", "server: uvicorn"]
     last = [] if keep_alive else ["connection: close"]
     return "\r\n".join([*first, *lines, *last, "", ""]).encode("latin-1")
+
+
+@lru_cache(maxsize=1)
+def _date(now: int) -> str:
+    return formatdate(now, usegmt=True)
 
 
 Handler = Callable[[Request, Exchange], Awaitable[None]]

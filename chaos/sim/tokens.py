@@ -8,6 +8,8 @@ import hashlib
 import re
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -27,14 +29,13 @@ _SHORTEST, _SPREAD = 8, 56  # an answer that nothing cuts has 8 to 63 tokens
 
 def encode(text: str) -> list[int]:
     """Tokens of a text."""
-    tokens: list[int] = []
-    for piece in _SPLIT.findall(text.encode()):
-        known = _IDS.get(piece)
-        if known is None:
-            tokens.extend(_FIRST_BYTE + byte for byte in piece)
-        else:
-            tokens.append(known)
-    return tokens
+    return list(chain.from_iterable(map(_spell, _SPLIT.findall(text.encode()))))
+
+
+@lru_cache(maxsize=4096)
+def _spell(piece: bytes) -> tuple[int, ...]:
+    known = _IDS.get(piece)
+    return tuple(_FIRST_BYTE + byte for byte in piece) if known is None else (known,)
 
 
 def decode(tokens: Sequence[int], *, keep_special: bool = False) -> str:

@@ -158,4 +158,4 @@ def virtual_world(seed: int) -> Iterator[Callable[[Any], Any]]:
         mock.patch.object(os, "urandom", chance.randbytes),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):
-        yield runner.run
+        yield runner.get_loop().run_until_complete  # `runner.run` would take the process's SIGINT for each run

@@ -117,7 +117,7 @@ class Half(asyncio.Transport):
     def transmit_late(self, item: Item, more_s: float) -> None:
         """The same, `more_s` seconds late; order is kept."""
         self.other._on_the_way.append(item)  # noqa: SLF001 - of this class
-        self.loop.call_later(self.delay_s + more_s, self.other._arrive)  # noqa: SLF001 - of this class
+        self.loop.call_at(self.loop.time() + self.delay_s + more_s, self.other._arrive)  # noqa: SLF001 - of this class
 
     def _arrive(self) -> None:
         if not self._on_the_way:  # an RST has overtaken it

@@ -5,7 +5,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import aiohttp
 
@@ -13,9 +13,9 @@ from ..clients.gym_like import GymLikeClient
 from ..faults.base import Layer, RouterHandle, Target
 from ..history import History, Limits
 from ..interposer import Interposer
-from ..legs import Leg, Listener
+from ..legs import Leg, Listen
 from ..runner import play
-from ..scenario import Case
+from ..scenario import Case, LimitsTable
 from ..sim.settings import Settings
 from ..stage import Stage
 from ..toxiproxy import ToxicProxy
@@ -69,6 +69,9 @@ class _VirtualListener:
         self._ports.pop(self.port).accepts.set()
 
 
+_LISTEN = cast("Listen", _VirtualListener)
+
+
 class _NoHandle(RouterHandle):
     """A router inside the process has no process of its own."""
 
@@ -82,52 +85,55 @@ class _NoHandle(RouterHandle):
 @asynccontextmanager
 async def _stage(case: Case, core: Core, seed: int) -> AsyncIterator[Stage]:
     """What `stage.set_stage` builds of processes."""
-    scenario, limits = case.scenario, case.scenario.limits
-    history = History(Limits(shards=scenario.fleet.shards, client="gym-like", seed=seed, **dict(limits)))
-    network = _loop().network
-    listen = cast("Callable[[Callable[[], Leg], int], Listener]", _VirtualListener)
-    layers = {plan.fault.layer for plan in scenario.fault}
+    fleet, limits = case.scenario.fleet, case.scenario.limits
+    history = History(Limits(shards=fleet.shards, client="gym-like", seed=seed, **dict(limits)))
+    shards = [VirtualShard(_loop(), index, _settings(case, seed)) for index in range(fleet.shards)]
     async with AsyncExitStack() as stack:
-        shards = [VirtualShard(_loop(), index, _settings(case, seed)) for index in range(scenario.fleet.shards)]
         targets, routes = [], []
         for shard in shards:
             await shard.ensure_ready(0.0)
-            target, route = Target(shard), shard.port
-            if Layer.SCRIPT in layers:
-                interposer = await stack.enter_async_context(Interposer(shard.port, listen))
-                target, route = Target(shard, interposer=interposer), interposer.port
-            if Layer.TOXIC in layers:
-                toxics = cast("ToxicProxy", VirtualToxics(network, route))
-                target = Target(shard, toxics=toxics, interposer=target.interposer)
+            target, route = await _with_hops(stack, shard, case)
             targets.append(target)
-            routes.append(f"http://127.0.0.1:{route}")
-        port = network.free_port()
-        serving = core(
-            VirtualSocket(port),
-            routes,
-            seed=seed,
-            backend_timeout_s=limits.deadline_s,
-            connect_timeout_s=min(_CONNECT_TIMEOUT_S, limits.deadline_s),
-            max_attempts=limits.max_attempts,
-            stall_after_s=limits.stall_after_s,
-            probe_interval_s=_PROBE_INTERVAL_S,
-        )
-        await stack.enter_async_context(serving)
-        tap = await stack.enter_async_context(Wiretap(port, history.add, listen))
-        client = GymLikeClient(f"http://127.0.0.1:{tap.port}/v1", cast("aiohttp.ClientSession", VirtualSession()))
+            routes.append(route)
+        port = _loop().network.free_port()
+        await stack.enter_async_context(core(VirtualSocket(port), routes, seed=seed, **_router_settings(limits)))
+        tap = await stack.enter_async_context(Wiretap(port, history.add, _LISTEN))
+        session = cast("aiohttp.ClientSession", VirtualSession())
         yield Stage(
             case=case,
             fleet=VirtualFleet(shards),
             targets=targets,
             routes=routes,
             router=_NoHandle(),
-            entry_url=f"http://127.0.0.1:{tap.port}",
-            client=client,
+            entry_url=tap.url,
+            client=GymLikeClient(f"{tap.url}/v1", session),
             history=history,
             generations=[shard.generation for shard in shards],
             batch_every_s=_BATCH_EVERY_S,
             witness_asks=1,
         )
+
+
+async def _with_hops(stack: AsyncExitStack, shard: VirtualShard, case: Case) -> tuple[Target, str]:
+    """A shard behind the hops that the faults on it need, and the URL of the first one."""
+    layers = {plan.fault.layer for plan in case.scenario.fault if shard.index in case.targets(plan)}
+    interposer, toxics, port = None, None, shard.port
+    if Layer.SCRIPT in layers:
+        interposer = await stack.enter_async_context(Interposer(port, _LISTEN))
+        port = interposer.port
+    if Layer.TOXIC in layers:
+        toxics = cast("ToxicProxy", VirtualToxics(_loop().network, port))
+    return Target(shard, toxics, interposer), f"http://127.0.0.1:{port}"
+
+
+def _router_settings(limits: LimitsTable) -> dict[str, Any]:
+    return {
+        "backend_timeout_s": limits.deadline_s,
+        "connect_timeout_s": min(_CONNECT_TIMEOUT_S, limits.deadline_s),
+        "max_attempts": limits.max_attempts,
+        "stall_after_s": limits.stall_after_s,
+        "probe_interval_s": _PROBE_INTERVAL_S,
+    }
 
 
 def _settings(case: Case, seed: int) -> Settings:
