@@ -21,7 +21,7 @@ RETRIED_STATUSES = RATE_LIMIT_STATUSES | {500}
 MAX_TRIES = 3
 PAUSE_S = 0.5
 POOL_IDLE_S = 15.0
-_LOST_BEFORE_THE_HEAD = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
+LOST_BEFORE_THE_HEAD = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -51,41 +51,49 @@ class GymLikeClient:
             return orjson.loads(await response.read())
 
     async def _until_final_status(self, url: str, body: bytes) -> aiohttp.ClientResponse:
+        async def ask() -> aiohttp.ClientResponse:
+            response = await self._until_head(url, body)
+            if response.status in RETRIED_STATUSES:
+                await drain(response)
+            return response
+
+        async def give_up(state: RetryCallState) -> aiohttp.ClientResponse:
+            await self._sleep(PAUSE_S)  # Gym sleeps after its last try too
+            return _result(state)
+
+        retrying = AsyncRetrying(
+            retry=retry_if_result(lambda response: response.status in RETRIED_STATUSES),
+            stop=_GiveUpAfter(MAX_TRIES, counts=lambda state: _result(state).status not in RATE_LIMIT_STATUSES),
+            wait=wait_fixed(PAUSE_S),
+            sleep=self._sleep,
+            retry_error_callback=give_up,
+        )
+        return await retrying(ask)
+
+    async def _until_head(self, url: str, body: bytes) -> aiohttp.ClientResponse:
         async def send() -> aiohttp.ClientResponse:
             return await self._session.post(url, data=body, headers=self._headers)
 
-        async def give_up(state: RetryCallState) -> aiohttp.ClientResponse:
-            response = _result(state)
-            await _drain(response)
-            await self._sleep(PAUSE_S)  # Gym sleeps after its last try too
-            return response
-
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(Exception)
-            | retry_if_result(lambda response: response.status in RETRIED_STATUSES),
-            stop=_Patience(),
+            retry=retry_if_exception_type(Exception),
+            stop=_GiveUpAfter(MAX_TRIES, counts=lambda state: not isinstance(_error(state), LOST_BEFORE_THE_HEAD)),
             wait=wait_fixed(PAUSE_S),
             sleep=self._sleep,
-            before_sleep=_drain_result,
-            retry_error_callback=give_up,
+            reraise=True,
         )
         return await retrying(send)
 
 
-class _Patience:
-    """Stops one call at the `MAX_TRIES`-th outcome that counts, of either loop; the others are retried without end."""
+class _GiveUpAfter:
+    """Stops at the `tries`-th outcome that counts; the others are retried without end. Good for one call."""
 
-    def __init__(self) -> None:
-        self._failures = 0  # since the last answer: the inner loop's count begins anew with each turn of the outer one
-        self._statuses = 0
+    def __init__(self, tries: int, counts: Callable[[RetryCallState], bool]) -> None:
+        self._left = tries
+        self._counts = counts
 
     def __call__(self, state: RetryCallState) -> bool:
-        if state.outcome is not None and (error := state.outcome.exception()) is not None:
-            self._failures += not isinstance(error, _LOST_BEFORE_THE_HEAD)
-        else:
-            self._failures = 0
-            self._statuses += _result(state).status not in RATE_LIMIT_STATUSES
-        return MAX_TRIES in (self._failures, self._statuses)
+        self._left -= self._counts(state)
+        return self._left <= 0
 
 
 @asynccontextmanager
@@ -108,7 +116,7 @@ async def open_gym_like(
         yield GymLikeClient(base_url, session)
 
 
-async def _drain(response: aiohttp.ClientResponse) -> None:
+async def drain(response: aiohttp.ClientResponse) -> None:
     """Read the text that Gym prints. A body that is cut or is no UTF-8 raises here, even on a 503."""
     try:
         (await response.content.read()).decode()
@@ -128,13 +136,12 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
         raise
 
 
-async def _drain_result(state: RetryCallState) -> None:
-    if state.outcome is not None and not state.outcome.failed:
-        await _drain(_result(state))
-
-
 def _result(state: RetryCallState) -> aiohttp.ClientResponse:
     if state.outcome is None:
         raise RuntimeError("asked for the outcome of a try that has not ended")
     response: aiohttp.ClientResponse = state.outcome.result()
     return response
+
+
+def _error(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None

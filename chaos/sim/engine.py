@@ -4,7 +4,6 @@ Commands and events are JSON lines. Like vLLM's engine it outlives a killed API 
 minutes; its harness kills the process group long before.
 """
 
-import dataclasses
 import os
 import select
 import signal
@@ -96,7 +95,7 @@ class EngineCore:
                 {
                     "event": "step",
                     "outputs": [(output.id, output.tokens, output.finish) for output in outputs],
-                    "stats": dataclasses.asdict(self._scheduler.stats),
+                    "stats": self._scheduler.stats.snapshot(),
                 }
             )
         if self._pause_reply is not None and (self._scheduler.idle() or self._scheduler.frozen):

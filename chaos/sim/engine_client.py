@@ -1,7 +1,6 @@
 """The API server's view of its engine: requests go in, tokens come out, and it may die."""
 
 import asyncio
-import dataclasses
 import itertools
 import os
 import signal
@@ -35,7 +34,7 @@ class EngineClient(asyncio.Protocol):
         self._outputs: dict[int, asyncio.Queue[Chunk | None]] = {}
         self._replies: dict[int, asyncio.Future[bool]] = {}
         self._buffer = b""
-        self.stats: dict[str, Any] = dataclasses.asdict(Stats())
+        self.stats: dict[str, Any] = Stats().snapshot()
         self.dead = False
         self.ready = asyncio.Event()
         self.idle = asyncio.Event()  # no generation is in flight

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from .settings import Settings
 from .tokens import generate
@@ -32,7 +33,7 @@ class Output:
     finish: str | None
 
 
-@dataclass(slots=True)
+@dataclass
 class Stats:
     """What `/metrics` is made from; counters are totals since the engine's start, of tokens unless said otherwise."""
 
@@ -44,6 +45,10 @@ class Stats:
     prompt_tokens: int = 0
     generation_tokens: int = 0
     finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FINISHES, 0))  # requests
+
+    def snapshot(self) -> dict[str, Any]:
+        """What they are at this moment."""
+        return vars(self) | {"finished": self.finished.copy()}
 
 
 class PrefixCache:

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import aiohttp
 
-from ..clients.gym_like import GymLikeClient
 from ..faults.base import Layer, RouterHandle, Target
 from ..history import History, Limits
 from ..interposer import Interposer
@@ -20,7 +19,7 @@ from ..sim.settings import Settings
 from ..stage import Stage
 from ..toxiproxy import ToxicProxy
 from ..wiretap import Wiretap
-from .client import VirtualSession
+from .client import VirtualClient, VirtualSession
 from .core import Core
 from .loop import VirtualLoop, VirtualSocket, virtual_world
 from .network import Port
@@ -106,7 +105,7 @@ async def _stage(case: Case, core: Core, seed: int) -> AsyncIterator[Stage]:
             routes=routes,
             router=_NoHandle(),
             entry_url=tap.url,
-            client=GymLikeClient(f"{tap.url}/v1", session),
+            client=VirtualClient(f"{tap.url}/v1", session),
             history=history,
             generations=[shard.generation for shard in shards],
             batch_every_s=_BATCH_EVERY_S,

@@ -1,15 +1,20 @@
 """Virtual time: the loop, the network, and that whole runs on them repeat themselves byte for byte."""
 
 import asyncio
+import itertools
 import time
+from types import SimpleNamespace
 
+import aiohttp
 import pytest
 
 from gymproof.chaos.checkers import judge
 from gymproof.chaos.checkers.base import Status
+from gymproof.chaos.clients.gym_like import GymLikeClient
 from gymproof.chaos.explore.draw import NOT_VIRTUAL
 from gymproof.chaos.legs import LINGER_ZERO
 from gymproof.chaos.scenario import cases, find, shipped
+from gymproof.chaos.virtual.client import VirtualClient
 from gymproof.chaos.virtual.core import GYM_ROUTER_CORE, CoreError, load_core
 from gymproof.chaos.virtual.loop import StandstillError, virtual_world
 from gymproof.chaos.virtual.run import run_virtual
@@ -158,3 +163,45 @@ def test_the_shipped_scenarios_pass_in_virtual_time_too(case):
 def test_a_core_that_cannot_be_loaded_is_named_with_what_would_be_right(path):
     with pytest.raises(CoreError, match="MODULE:NAME"):
         load_core(path)
+
+
+class Scripted:
+    """A session whose posts end as they are told: with a status, or with an error."""
+
+    def __init__(self, outcomes):
+        self._outcomes = iter(outcomes)
+        self.posts = 0
+
+    async def post(self, *_args, **_kwargs):
+        self.posts += 1
+        outcome = next(self._outcomes)
+        if isinstance(outcome, int):
+            return SimpleNamespace(status=outcome, content=SimpleNamespace(read=self.read))
+        raise outcome
+
+    async def read(self):
+        return b""
+
+
+def test_the_virtual_client_repeats_what_the_tenacity_client_repeats():
+    """After any five outcomes; a 200 ends each sequence."""
+    outcomes = (500, 503, aiohttp.ServerDisconnectedError(), aiohttp.ClientPayloadError("cut"))
+
+    async def tell(client_class, sequence):
+        session, slept = Scripted([*sequence, 200]), []
+
+        async def sleep(seconds):
+            slept.append(seconds)
+
+        client = client_class("http://127.0.0.1:1/v1", session, sleep=sleep)
+        try:
+            end = (await client._until_final_status("", b"")).status
+        except aiohttp.ClientError as error:
+            end = type(error)
+        return session.posts, slept, end
+
+    async def compare():
+        for sequence in itertools.product(outcomes, repeat=5):
+            assert await tell(VirtualClient, sequence) == await tell(GymLikeClient, sequence), sequence
+
+    asyncio.run(compare())
