@@ -7,7 +7,7 @@ probabilities and reasoning, but keeps roles, texts and tool calls.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
@@ -19,6 +19,8 @@ BYTES_PER_TOKEN = 4  # of a body: a guess, until an answer says how many tokens 
 COMPLETION_PREFIX = 4096  # characters, or tokens, of a prompt by which a group is told
 START = b"conversation"
 _TOTAL_TOKENS = re.compile(rb'"total_tokens"\s*:\s*(\d+)')
+# NeMo-Gym sends them back with each answer: most of a body, most of the time to parse it, and no part of any name.
+_IDS = b'"prompt_token_ids":'
 TAIL = 4096  # bytes of an answer in which its usage stands, or else in its head
 UNREADABLE = (ValueError, TypeError, RecursionError)  # the last two: deeper nested than can be written again
 LIGHT = frozenset({"/tokenize", "/v1/models"})
@@ -37,7 +39,7 @@ def turn_of(path: str, session: bytes, body: bytes, knows: Callable[[bytes], boo
 def _read(body: bytes) -> tuple[tuple[bytes, ...], bytes]:
     """The names and the group of what is in a body. A prompt without messages has a group only."""
     try:
-        document = orjson.loads(body)
+        document = orjson.loads(without_ids(body))
         if not isinstance(document, dict):
             return (), b""
         messages = document.get("messages", document.get("input"))
@@ -48,6 +50,18 @@ def _read(body: bytes) -> tuple[tuple[bytes, ...], bytes]:
     except UNREADABLE:
         return (), b""
     return (), group
+
+
+def without_ids(body: bytes) -> bytes:
+    """A JSON document without the prompt token ids of its messages, where they are plain lists of numbers."""
+    start, *parts = body.split(_IDS)
+    kept = [start]
+    for part in parts:
+        ids, _, rest = part.partition(b"]")
+        if not ids.lstrip().startswith(b"[") or ids.count(b"[") > 1 or b'"' in ids:
+            return body
+        kept += (_IDS, b"0", rest)
+    return b"".join(kept)
 
 
 def _chain(messages: list[Any]) -> tuple[tuple[bytes, ...], bytes]:
@@ -100,7 +114,7 @@ def context_tokens(body: bytes) -> int | None:
 
 def canonical(message: Any) -> Any:
     """What identifies a message, whatever a client does with the rest of it."""
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         return message
     calls = message.get("tool_calls")
     return [
@@ -113,7 +127,7 @@ def canonical(message: Any) -> Any:
 
 def _text(content: Any) -> str:
     if isinstance(content, list):
-        texts = (part.get("text", part) if isinstance(part, Mapping) else part for part in content)
+        texts = (part.get("text", part) if isinstance(part, dict) else part for part in content)
         content = "".join(text if isinstance(text, str) else str(text) for text in texts)
     if not isinstance(content, str):
         return ""
@@ -121,18 +135,16 @@ def _text(content: Any) -> str:
 
 
 def _call(call: Any) -> Any:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    return [call.get("id"), function.get("name"), function.get("arguments")] if isinstance(function, Mapping) else call
+    function = call.get("function") if isinstance(call, dict) else None
+    return [call.get("id"), function.get("name"), function.get("arguments")] if isinstance(function, dict) else call
 
 
 def _is_answer(message: Any) -> bool:
-    return isinstance(message, Mapping) and (
-        message.get("role") == "assistant" or message.get("type") == "function_call"
-    )
+    return isinstance(message, dict) and (message.get("role") == "assistant" or message.get("type") == "function_call")
 
 
 def _is_reasoning(message: Any) -> bool:
-    return isinstance(message, Mapping) and message.get("type") == "reasoning"
+    return isinstance(message, dict) and message.get("type") == "reasoning"
 
 
 def _hashed(before: bytes, value: Any) -> bytes:

@@ -13,6 +13,8 @@ from typing import Any
 
 import orjson
 
+from .conversation import without_ids
+
 PARAMS = "kv_transfer_params"
 ONE_TOKEN: Mapping[str, tuple[str, ...]] = {  # the field that is always set comes first
     "/v1/chat/completions": ("max_tokens", "max_completion_tokens"),
@@ -143,7 +145,7 @@ def _read(body: bytes) -> tuple[dict[str, Any], bool]:
     Python's parser, which vLLM uses, takes NaN and UTF-16 too: such a body is read for what it must not contain.
     """
     try:
-        document, spliceable = orjson.loads(body), True
+        document, spliceable = orjson.loads(without_ids(body)), True
     except orjson.JSONDecodeError:
         try:
             document, spliceable = json.loads(body), False

@@ -9,6 +9,7 @@ from .base import S, Sample
 NEVER = float("-inf")
 SAMPLE_LIFE_S = 15.0
 RESIDENT_S = 300.0  # for so long after its last answer, a session counts as in the cache
+FORGOTTEN_AT_ONCE = 16  # at most, however many are due: no choice pays for all that ended together
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +75,9 @@ class Sessions(Generic[S]):
                 old = session.names.pop(0)
                 if self._named.get(old) is session:
                     del self._named[old]
-        while len(self._named) > self._entries or self._oldest_is_old(now):
+        for _ in range(FORGOTTEN_AT_ONCE):
+            if len(self._named) <= self._entries and not self._oldest_is_old(now):
+                break
             self._named.popitem(last=False)
 
     def _oldest_is_old(self, now: float) -> bool:

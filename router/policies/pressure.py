@@ -5,9 +5,10 @@ from collections import deque
 from .base import Pressure, Sample
 
 FULL_USAGE = 0.75
-FALL = 0.05  # of the hit rate, under the best minute so far
+FALL = 0.05  # of the hit rate, under the best minute of late
 ROUND_S = 5.0
 WINDOW = 12  # rounds: a minute
+MEMORY = 720  # rounds: an hour, in which the best minute fades to what another kind of work can reach
 
 
 class PressureGauge:
@@ -39,6 +40,6 @@ class PressureGauge:
         queries = sum(asked for _, asked in self._window)
         rate = sum(found for found, _ in self._window) / queries if queries else None
         if rate is not None and len(self._window) == WINDOW:
-            self._best = max(self._best, rate)
+            self._best = max(rate, self._best + (rate - self._best) / MEMORY)
         full = usage is not None and rate is not None and usage > FULL_USAGE and rate < self._best - FALL
         self.now = Pressure(full, usage, rate)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Generic
 
 from .base import Choice, PolicySettings, Pressure, S, Sample, Turn, some_of
-from .books import RESIDENT_S, Book, Groups, Session, Sessions
+from .books import FORGOTTEN_AT_ONCE, RESIDENT_S, Book, Groups, Session, Sessions
 from .consistent_hash import hash64
 from .pressure import PressureGauge
 
@@ -20,6 +20,7 @@ ROOM = 0.8  # for a shard that stays under this with the prompt
 GAP = 0.2  # and is so much emptier.
 MOVE_PAUSE_S = 60.0  # Not again for so long,
 MOVES_PER_REQUEST = 0.003  # and only so often over all.
+MOVES_AT_START = 5.0
 MOVES_KEPT = 20.0
 PLACED_AMONG = 16  # shards, if there are more: a new session must not cost more in a larger fleet
 PACKED_LOAD = 1.15  # of the mean: up to this, a group's next sibling joins the others
@@ -41,7 +42,7 @@ class SessionPolicy(Generic[S]):
         self._in_flight = 0  # on all that serve
         self._resident = 0
         self._quiet: deque[tuple[float, Session[S]]] = deque()  # when to look whether a session is still resident
-        self._moves = 5.0
+        self._moves = MOVES_AT_START
         self._gauge = PressureGauge()
 
     # Who serves
@@ -75,11 +76,13 @@ class SessionPolicy(Generic[S]):
         self._forget_quiet(now)
         self._moves = min(MOVES_KEPT, self._moves + MOVES_PER_REQUEST)
         session = self.sessions.find(turn.keys, now)
-        if session is not None and session.book.serving and session.book.shard not in tried:
-            book = session.book if turn.light else self._roomier(session, turn, now, tried) or session.book
-        elif (placed := self._place(turn, now, tried)) is not None:
-            book = placed
+        if session is None or not session.book.serving or session.book.shard in tried:
+            book = self._place(turn, now, tried)
         else:
+            if not turn.light and (roomier := self._roomier(session, turn, now, tried)) is not None:
+                self._rehome(session, roomier)
+            book = session.book
+        if book is None:
             return None
         book.in_flight += 1
         self._in_flight += 1
@@ -92,20 +95,23 @@ class SessionPolicy(Generic[S]):
         return Choice(book.shard, (book, session))
 
     def _settle(self, session: Session[S] | None, book: Book[S], turn: Turn, now: float) -> Session[S]:
-        """Open a session, or go on with it; its home changes if the old one is lost, left, or has never answered.
+        """Open a session, or go on with it; its home changes if the old one is lost, or has never answered.
 
         A detour, for a retry or while the home rests, changes no home.
         """
         if session is None:
             session = Session(book, turn.tokens, now)
-        elif session.book is not book and (session.moved_at == now or session.book.lost or not session.answered):
-            self._count(session, resident=False)
-            session.book = book
+        elif session.book is not book and (session.book.lost or not session.answered):
+            self._rehome(session, book)
         self._resize(session, max(session.tokens, turn.tokens))
         self._count(session, resident=True)
         if turn.keys:
             self.sessions.name(turn.keys[0], session, now)
         return session
+
+    def _rehome(self, session: Session[S], book: Book[S]) -> None:
+        self._count(session, resident=False)
+        session.book = book
 
     def _roomier(self, session: Session[S], turn: Turn, now: float, tried: Collection[S]) -> Book[S] | None:
         """The shard for which a session leaves its full home."""
@@ -200,7 +206,9 @@ class SessionPolicy(Generic[S]):
     def _forget_quiet(self, now: float) -> None:
         """Nobody says when a rollout is over, so contexts count for a while after the last answer."""
         quiet = self._quiet
-        while quiet and quiet[0][0] <= now:
+        for _ in range(FORGOTTEN_AT_ONCE):
+            if not quiet or quiet[0][0] > now:
+                break
             _, session = quiet.popleft()
             due = session.touched_at + RESIDENT_S
             if session.open or due > now:

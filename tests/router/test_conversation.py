@@ -1,9 +1,11 @@
 """Which conversation a request belongs to."""
 
+import json
+
 import orjson
 import pytest
 
-from gymproof.router.conversation import answer_key, context_tokens, turn_of
+from gymproof.router.conversation import answer_key, context_tokens, turn_of, without_ids
 from gymproof.router.policies import Turn
 
 CHAT = "/v1/chat/completions"
@@ -44,6 +46,19 @@ def test_the_second_turn_is_known_by_the_first_answer_whatever_the_client_adds_o
 
     assert named in read([*FIRST, kept, TOOL]).keys
     assert named not in read([*FIRST, {"role": "assistant", "content": "other"}, TOOL]).keys
+
+
+@pytest.mark.parametrize("ids", [[], [1, 2, 3], ["1", "]"], [[1], [2]], [{"a": 1}], None, 7, "]"])
+@pytest.mark.parametrize("written", [orjson.dumps, lambda value: json.dumps(value).encode()])
+def test_prompt_token_ids_are_skipped_and_nothing_else(ids, written):
+    said = {**SAID, "prompt_token_ids": ids, "name": 'a "prompt_token_ids":[0] \\" in a text'}
+    document = {"messages": [*FIRST, said, [9], TOOL], "prompt_token_ids": ids, "n": 2}
+    kept = orjson.loads(without_ids(written(document)))
+    plain = isinstance(ids, list) and all(isinstance(number, int) for number in ids)
+
+    for part in (said, document):
+        part["prompt_token_ids"] = 0 if plain else ids
+    assert kept == document
 
 
 def test_a_later_turn_is_known_by_the_turn_before_it():

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymproof.router.policies import POLICIES, PolicySettings, Sample, Turn
-from gymproof.router.policies.pressure import WINDOW, PressureGauge
+from gymproof.router.policies.books import FORGOTTEN_AT_ONCE
+from gymproof.router.policies.pressure import MEMORY, WINDOW, PressureGauge
 
 CAPACITY = 1_000_000
 
@@ -199,6 +200,33 @@ def test_sessions_are_forgotten_by_number_and_by_age():
     assert len(desk.policy.sessions) == 1
 
 
+def test_a_retry_at_the_moment_of_a_move_changes_no_home():
+    desk = Desk(3)
+    home = desk.full_home(others=0.1)
+    moved = desk.send(b"s")
+    retry = desk.send(b"s", tried=[moved.shard])
+    desk.end(moved)
+    desk.end(retry)
+
+    assert moved.shard not in (home, retry.shard)
+    assert desk.turn(b"s") is moved.shard
+
+
+def test_what_ends_together_is_forgotten_little_by_little():
+    desk = Desk(4, session_ttl_s=3600.0)
+    for number in range(100):
+        desk.turn(b"%d" % number)
+    desk.now += 3601
+    desk.turn(b"new")
+    after_one = len(desk.policy.sessions), sum(book.resident for book in desk.policy.books.values())
+    for number in range(10):
+        desk.turn(b"newer%d" % number)
+
+    assert after_one == (101 - FORGOTTEN_AT_ONCE, 1000 * (101 - FORGOTTEN_AT_ONCE))
+    assert len(desk.policy.sessions) == 11
+    assert sum(book.resident for book in desk.policy.books.values()) == 11_000
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=60))
 def test_a_session_stays_while_its_home_serves(turns):
     desk, homes = Desk(5), {}
@@ -288,6 +316,14 @@ def test_two_draws_avoid_the_busy():
     assert desk.shards[1].in_flight > 60
 
 
+def test_hashed_sessions_spread():
+    desk = Desk(16, "consistent_hash")
+    for number in range(16_000):
+        desk.send(b"%d" % number)
+
+    assert all(800 <= shard.in_flight <= 1200 for shard in desk.shards)
+
+
 def test_a_hashed_session_returns_with_its_shard():
     desk = Desk(4, "consistent_hash")
     home = desk.turn(b"s")
@@ -322,3 +358,15 @@ def test_full_caches_that_hit_ever_less_are_called_over_full():
         gauge.note(last, sample)
         gauge.judge([0.9], 5.0 * number)
         assert gauge.now.full is (number >= 2 * WINDOW + 1)
+
+
+def test_work_that_can_hit_less_is_not_called_over_full_for_ever():
+    gauge, hits, sample = PressureGauge(), 0.0, None
+    for number in range(3 * WINDOW + MEMORY):
+        hits += 97 if number < 2 * WINDOW else 87
+        last, sample = sample, Sample(0.9, queries=100.0 * number, hits=hits)
+        gauge.note(last, sample)
+        gauge.judge([0.9], 5.0 * number)
+        assert gauge.now.full or number != 3 * WINDOW
+
+    assert not gauge.now.full
