@@ -1,8 +1,9 @@
 """What a routed request costs: direct, nginx, vllm-router and gym-router, interleaved in one run.
 
 Run it with `uv run --group bench python benchmarks/routing.py`; it needs `nginx` and `wrk` (Debian packages of those
-names). The backend is one nginx worker: POST of 1 KiB, answer of 2 KiB JSON. CPU is the router's own processes' user
-and system time; each figure is the median of the rounds, with the lowest and the highest behind it.
+names). The backend is one nginx worker: POST of 1 KiB, the second turn of a conversation, answer of 2 KiB JSON. CPU is
+the router's own processes' user and system time; each figure is the median of the rounds, with the lowest and the
+highest behind it.
 """
 
 import argparse
@@ -18,9 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import psutil
@@ -30,7 +32,8 @@ from rich.progress import track
 from rich.table import Table
 
 ANSWER = json.dumps({"id": "c", "object": "chat.completion", "choices": [{"message": {"content": "a" * 1900}}]})
-REQUEST = json.dumps({"model": "m", "messages": [{"role": "user", "content": "b" * 940}]})
+TURNS = [{"role": role, "content": "b" * 290} for role in ("user", "assistant", "user")]
+REQUEST = json.dumps({"model": "m", "messages": TURNS})
 PATH = "/v1/chat/completions"
 NGINX = """daemon off; worker_processes 1; pid {folder}/{name}.pid; error_log {folder}/{name}.log;
 events {{ worker_connections 4096; }}
@@ -46,10 +49,26 @@ VLLM_ROUTER = (
     "--prometheus-port {spare} --prometheus-host 127.0.0.1 --log-level error"
 )
 GYM_ROUTER = (
-    "gym-router serve --host 127.0.0.1 --port {port} --backend http://127.0.0.1:{backend} --health off "
-    "--policy least_outstanding"
+    "gym-router serve --host 127.0.0.1 --port {port} --backend http://127.0.0.1:{backend} --health off --policy "
 )
-PEERS = ("direct", "nginx", "vllm-router", "gym-router")
+NAMED = "X-Session-ID"
+
+
+class Peer(NamedTuple):
+    """What is measured: a program and its options, none for the backend itself or nginx, and what a client sends."""
+
+    command: str = ""
+    headers: Mapping[str, str] = {"Content-Type": "application/json"}
+
+
+PEERS: Mapping[str, Peer] = {
+    "direct": Peer(),
+    "nginx": Peer(),
+    "vllm-router": Peer(VLLM_ROUTER),
+    "gym-router, least_outstanding": Peer(GYM_ROUTER + "least_outstanding"),
+    "gym-router, session, by the body": Peer(GYM_ROUTER + "session"),
+    f"gym-router, session, {NAMED}": Peer(GYM_ROUTER + "session", {**Peer().headers, NAMED: "rollout-1"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +101,12 @@ def main() -> None:
 
 def measure(folder: Path, rounds: int, seconds: float, connections: int) -> dict[str, list[Sample]]:
     """All rounds of all peers. Each peer runs alone beside the backend, and the peers take turns."""
-    script = folder / "post.lua"
-    script.write_text(f"wrk.method='POST' wrk.body='{REQUEST}' wrk.headers['Content-Type']='application/json'")
     samples: dict[str, list[Sample]] = {peer: [] for peer in PEERS}
     with nginx(folder, "backend", BACKEND, answer=ANSWER) as (_, backend):
-        for turn in track(range(rounds * len(PEERS)), description="rounds"):
-            peer = PEERS[turn % len(PEERS)]
+        for peer in track([*PEERS] * rounds, description="rounds"):
+            script = folder / "post.lua"
+            headers = " ".join(f"wrk.headers['{name}']='{value}'" for name, value in PEERS[peer].headers.items())
+            script.write_text(f"wrk.method='POST' wrk.body='{REQUEST}' {headers}")
             with start(peer, folder, backend) as (process, port):
                 samples[peer].append(one_round(process, port, script, seconds, connections))
     return samples
@@ -137,9 +156,8 @@ def start(peer: str, folder: Path, backend: int) -> Iterator[tuple[psutil.Proces
         with nginx(folder, "proxy", PROXY, backend=backend) as started:
             yield started
         return
-    command = {"vllm-router": VLLM_ROUTER, "gym-router": GYM_ROUTER}[peer]
     port = free_port()
-    argv = command.format(port=port, backend=backend, spare=free_port()).split()
+    argv = PEERS[peer].command.format(port=port, backend=backend, spare=free_port()).split()
     program = Path(sys.executable).with_name(argv[0])
     with running([str(program), *argv[1:]], port) as process:
         yield process, port
@@ -195,12 +213,12 @@ async def stress(folder: Path) -> Table:
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
     backend = runner.addresses[0][1]
     try:
-        for peer in PEERS[1:]:
+        for peer in list(PEERS)[1:]:
             manager = start(peer, folder, backend)
             _, port = await asyncio.to_thread(manager.__enter__)
             try:
-                slow = await burst(f"http://127.0.0.1:{port}{PATH}", 1500)
-                large = await burst(f"http://127.0.0.1:{port}/v1/responses", 20)
+                slow = await burst(f"http://127.0.0.1:{port}{PATH}", PEERS[peer], 1500)
+                large = await burst(f"http://127.0.0.1:{port}/v1/responses", PEERS[peer], 20)
             finally:
                 await asyncio.to_thread(manager.__exit__, None, None, None)
             rows.add_row(peer, f"{slow[0]:.1f}", str(slow[1]), f"{large[0]:.1f}", str(large[1]))
@@ -213,7 +231,7 @@ async def _ok() -> web.Response:
     return web.json_response({})
 
 
-async def burst(url: str, count: int) -> tuple[float, int]:
+async def burst(url: str, peer: Peer, count: int) -> tuple[float, int]:
     """Send `count` requests at once; the wall time in seconds and the number that got no whole 200."""
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=60)
@@ -221,7 +239,7 @@ async def burst(url: str, count: int) -> tuple[float, int]:
 
         async def one() -> bool:
             try:
-                async with session.post(url, data=REQUEST, headers={"Content-Type": "application/json"}) as response:
+                async with session.post(url, data=REQUEST, headers=peer.headers) as response:
                     return response.ok and len(await response.read()) >= len(ANSWER)
             except (aiohttp.ClientError, TimeoutError):
                 return False

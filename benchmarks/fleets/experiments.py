@@ -1,6 +1,6 @@
 """What is run: the workloads by name, the policies, and which of them make up the document's table."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from .results import Result, result
 from .routing import ROUTERS, make_router
 from .simulation import Experiment, Outage, Simulation
 
+OUTAGE = Outage(shard=3, down_at=800.0, up_at=1100.0)
 _TWO = Experiment(2, engine_model("two"), workload("two"))
 
 
@@ -27,7 +28,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "spiral 0.95": _spiral(540),
     "spiral 0.95, metrics 15 s old": replace(_spiral(540), scrape_every=15.0),
     "above capacity 1.09": _spiral(620),
-    "engine dies": replace(_spiral(400), outage=Outage(shard=3, down_at=800.0, up_at=1100.0)),
+    "engine dies": replace(_spiral(400), outage=OUTAGE),
 }
 
 
@@ -51,7 +52,7 @@ TABLE = (
 )
 
 
-def runs(experiments: Iterable[str], policies: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, str, int]]:
+def runs(experiments: Sequence[str], policies: Sequence[str], seeds: Sequence[int]) -> list[tuple[str, str, int]]:
     """Every combination, those of one seed together. Raises ValueError for a name that is not known."""
     for given, known in ((experiments, EXPERIMENTS), (policies, ROUTERS)):
         for name in given:

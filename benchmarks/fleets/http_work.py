@@ -91,10 +91,9 @@ class Clients:
 
     async def slot(self, session: aiohttp.ClientSession) -> None:
         """One place of the loop: rollouts one after the other, for ever."""
-        start = Random(f"slot {self._seed} {self._begun}").random()
-        turns = max(
-            1, round(self._work.turns * (1 - start))
-        )  # the first ones are shorter, so that they don't move in step
+        # The first rollouts are shorter, so that they don't move in step.
+        rest = Random(f"slot {self._seed} {self._begun}").random()
+        turns = max(1, round(self._work.turns * rest))
         while True:
             await self._rollout(session, self._next(), turns)
             turns = self._work.turns

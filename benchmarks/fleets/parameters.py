@@ -114,7 +114,6 @@ WORKLOAD: Mapping[str, Row] = {
 
 ROUTER_HOP_S = 0.4  # the document's TTFT with the router (0.76 s) less without (0.34 s)
 EAGER_STEP_S = 0.1207  # fitted to TPOT 143 ms: the wide expert parallel shape ran without CUDA graphs
-SPIRAL_CONTEXT = 56_000  # tokens: the mean live context of the spiral's rollouts, by simulation
 
 
 def engine_model(profile: str) -> EngineModel:

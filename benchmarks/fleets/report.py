@@ -97,7 +97,7 @@ def target_table(verdicts: Sequence[Verdict]) -> Table:
     return table("Targets", ["workload", "session's", "target", "mean", "each seed", ""], rows)
 
 
-def parameter_table(title: str, rows: dict[str, Row]) -> Table:
+def parameter_table(title: str, rows: Mapping[str, Row]) -> Table:
     """Every parameter and its origin."""
     profiles = list(next(iter(rows.values())).values)
     lines = [
@@ -109,7 +109,7 @@ def parameter_table(title: str, rows: dict[str, Row]) -> Table:
 
 def parameter_tables() -> list[Table]:
     """Those of the engines and of the work."""
-    return [parameter_table("Engines", dict(ENGINE)), parameter_table("Work", dict(WORKLOAD))]
+    return [parameter_table("Engines", ENGINE), parameter_table("Work", WORKLOAD)]
 
 
 def reading() -> str:

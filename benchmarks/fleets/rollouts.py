@@ -13,6 +13,8 @@ from .kv_cache import Prefix
 from .parameters import Workload
 
 MOST_TOKENS = 8192  # of one answer
+LEAST_FIRST = 500  # tokens of a first turn
+LEAST_ANSWER = 64  # tokens that a context must have room for, or the rollout ends
 
 
 @dataclass(slots=True)
@@ -61,7 +63,7 @@ class Rollouts:
         rollout.known = rollout.context + answer - 1  # the last token of an answer is never an input
         rollout.context += answer + max(1, int(lognormal(rollout.draws, work.tool_mean, work.tool_sigma)))
         rollout.turns -= 1
-        if rollout.context >= work.max_context - 64:
+        if rollout.context >= work.max_context - LEAST_ANSWER:
             rollout.turns = 0
         return lognormal(rollout.draws, work.away_mean, work.away_sigma)
 
@@ -72,7 +74,9 @@ class Rollouts:
         while True:
             group -= 1
             draws = Random(f"group {self._seed} {group}")
-            tokens = int(min(work.max_context // 2, max(500, lognormal(draws, work.first_mean, work.first_sigma))))
+            tokens = int(
+                min(work.max_context // 2, max(LEAST_FIRST, lognormal(draws, work.first_mean, work.first_sigma)))
+            )
             for _ in range(work.group):
                 yield group, tokens
 
@@ -88,7 +92,7 @@ class Rollouts:
 
     def _turns(self, draws: Random, *, aged: bool) -> int:
         work = self._workload
-        while True:
+        while True:  # the chance to meet an aged one is in proportion to its turns; three times the mean is rare
             turns = max(1, int(lognormal(draws, work.turns_mean, work.turns_sigma)))
             if not aged or draws.random() < turns / (3 * work.turns_mean):
                 return turns
@@ -99,7 +103,7 @@ class Rollouts:
         for _ in range(past):
             rollout.context += int(lognormal(draws, work.answer_mean, work.answer_sigma))
             rollout.context += int(lognormal(draws, work.tool_mean, work.tool_sigma))
-        if rollout.context > work.max_context * 0.95:
+        if rollout.context > work.max_context * 0.95:  # it would have ended: it is somewhere before that instead
             rollout.context = int(work.max_context * (0.3 + 0.65 * draws.random()))
         rollout.turns -= past
         rollout.known = rollout.context

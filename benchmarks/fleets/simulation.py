@@ -16,6 +16,8 @@ from .routing import Router
 from .tally import SAMPLE_S, Tally
 
 RETRY_S = 0.5  # NeMo-Gym's first pause before it asks again
+ANSWERED_IN_S = 10.0  # about: the loop's rollouts begin spread over a turn
+NEXT_WITHIN_S = 0.5  # a place of the loop is taken again
 
 Process: TypeAlias = Generator[simpy.Event, Any, None]
 
@@ -127,7 +129,7 @@ class Simulation:
     def _slot(self, rollout: Rollout) -> Process:
         """One place of the closed loop: rollouts one after the other, turn by turn."""
         work = self._experiment.workload
-        yield self._env.timeout(self._starts.random() * (work.away_mean + 10.0))
+        yield self._env.timeout(self._starts.random() * (work.away_mean + ANSWERED_IN_S))
         while True:
             while rollout.turns > 0:
                 answer = self._rollouts.answer(rollout)
@@ -135,7 +137,7 @@ class Simulation:
                 yield self._env.timeout(self._rollouts.answered(rollout, answer))
             self._router.over(rollout)
             rollout = self._rollouts.fresh()
-            yield self._env.timeout(self._starts.random() * 0.5)
+            yield self._env.timeout(self._starts.random() * NEXT_WITHIN_S)
 
     def _ask(self, rollout: Rollout, answer: int) -> Process:
         """One turn, sent again until a shard answers it."""

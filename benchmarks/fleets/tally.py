@@ -30,9 +30,8 @@ class Tally:
     prompt: int = 0
     answer: int = 0
     hit: int = 0
-    new: int = (
-        0  # prompt tokens that no cache could have: not part of the rollout's last turn, nor of its group's first
-    )
+    # Prompt tokens that no cache could have: not part of the rollout's last turn, nor of its group's first.
+    new: int = 0
     ttft_s: float = 0.0
     tpot_s: float = 0.0
     tpot_requests: int = 0
