@@ -16,6 +16,8 @@ from .parameters import ENGINE, WORKLOAD, Row
 from .results import METRICS, Column, Result
 from .targets import Runs, Verdict
 
+SHOWN = 6  # figures of single seeds in a line
+
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """A table that is also Markdown."""
@@ -89,12 +91,19 @@ def target_table(verdicts: Sequence[Verdict]) -> Table:
             verdict.target.label,
             f"{'at most' if verdict.target.at_most else 'at least'} {verdict.target.bound:.3g}",
             f"{mean(verdict.figures):.3f}",
-            ", ".join(f"{figure:.3f}" for figure in verdict.figures),
+            _each(verdict.figures),
             "met" if verdict.met else "NOT MET",
         ]
         for verdict in verdicts
     ]
     return table("Targets", ["workload", "session's", "target", "mean", "each seed", ""], rows)
+
+
+def _each(figures: Sequence[float]) -> str:
+    """Every figure, or where there are too many for a line, their range and spread."""
+    if len(figures) <= SHOWN:
+        return ", ".join(f"{figure:.3f}" for figure in figures)
+    return f"{min(figures):.3f} to {max(figures):.3f}, s.d. {stdev(figures):.3f}, {len(figures)} seeds"
 
 
 def parameter_table(title: str, rows: Mapping[str, Row]) -> Table:
