@@ -111,9 +111,9 @@ def cards():
     return [_card(router, every) for router, every in ROUTERS.items()]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """A headless Chromium, the machine's own."""
+    """A headless Chromium, the machine's own. No longer than a module: while it is there, no other loop can run."""
     if CHROMIUM is None:
         pytest.skip("needs chromium on PATH")
     sync_api = pytest.importorskip("playwright.sync_api")
