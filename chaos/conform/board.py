@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ..scenario import SUFFIX, cases, shipped
 from .findings import Finding, Group, Scorecard, Word
@@ -11,7 +12,7 @@ from .findings import Finding, Group, Scorecard, Word
 WORDS: Mapping[Word, str] = {
     Word.SAFE: "as a training run needs it",
     Word.BOUNDED: "the client gives up, or gets less than it could, but comes to an end",
-    Word.UNSAFE: "the client tries without end, or gets no answer, or one that is not as the shard sent it",
+    Word.UNSAFE: "the client tries without end, or gets no answer, or what was sent comes out changed",
     Word.NOT_APPLICABLE: "the router has no such thing, or the check has nothing to act on",
     Word.UNKNOWN: "it could not be judged, and counts neither for the router nor against it",
 }
@@ -27,6 +28,8 @@ ASKED: Mapping[Group, str] = {
     Group.LOAD: "Do large bodies and many requests at once get through?",
     Group.RESTART: "What do clients see while the router is started again?",
 }
+_BY_NAME = (Group.ONE, Group.ALL, Group.RECOVERY)  # the others have an order of their own
+_NUMBER = re.compile(r"(?<!\d)(?![1-5]\d\d(?!\d))\d+(\.\d+)?")
 _WORST_FIRST = (Word.UNSAFE, Word.BOUNDED, Word.UNKNOWN, Word.NOT_APPLICABLE, Word.SAFE)
 
 
@@ -42,10 +45,10 @@ class Fold:
         return self.findings[0]
 
     def sightings(self) -> list[list[Finding]]:
-        """Together are those that saw the same but for its numbers."""
+        """Together are those that saw the same but for numbers that are no HTTP statuses."""
         alike: dict[str, list[Finding]] = {}
         for finding in self.findings:
-            alike.setdefault(re.sub(r"\d+(\.\d+)?", "0", finding.seen), []).append(finding)
+            alike.setdefault(_NUMBER.sub("0", finding.seen), []).append(finding)
         return list(alike.values())
 
 
@@ -57,16 +60,26 @@ class Row:
     cells: tuple[Finding | None, ...]
 
 
+def named(card: Scorecard) -> str:
+    """The router's title and version, as far as they are known."""
+    return f"{card.title} {card.version}".strip()
+
+
 def counts(findings: Iterable[Finding]) -> dict[Word, int]:
     """How often each verdict was given, best first; those that never were are left out."""
     given = Counter(finding.word for finding in findings)
     return {word: given[word] for word in Word if given[word]}
 
 
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """As a reader looks for them: faults by their names, whichever was tried first."""
+    return sorted(findings, key=lambda finding: finding.check if finding.group in _BY_NAME else "")
+
+
 def folds(card: Scorecard) -> dict[Group, list[Fold]]:
     """What was found of each group, the worst first."""
     found: dict[Group, dict[tuple[Word, str], list[Finding]]] = {group: {} for group in Group}
-    for finding in card.findings:
+    for finding in ordered(card.findings):
         found[finding.group].setdefault((finding.word, finding.right), []).append(finding)
     return {
         group: [Fold(tuple(alike[key])) for key in sorted(alike, key=lambda key: _WORST_FIRST.index(key[0]))]
@@ -98,13 +111,10 @@ def heading(group: Group) -> str:
 
 
 def rows(cards: Sequence[Scorecard], place: Callable[[Scorecard, Finding], str]) -> dict[Group, list[Row]]:
-    """A row for each check, in the order in which the cards have them.
-
-    Checks share one where each router's findings have the same `place`.
-    """
+    """A row for each check. Checks share one where each router's findings have the same `place`."""
     found = [{finding.key: finding for finding in card.findings} for card in cards]
     merged: dict[tuple[Group, tuple[str, ...]], Row] = {}
-    for group, check in dict.fromkeys(finding.key for card in cards for finding in card.findings):
+    for group, check in dict.fromkeys(one.key for one in ordered(chain(*(card.findings for card in cards)))):
         cells = tuple(card.get((group, check)) for card in found)
         places = tuple("" if cell is None else place(card, cell) for card, cell in zip(cards, cells, strict=True))
         row = merged.get((group, places), Row((), cells))
@@ -127,14 +137,13 @@ def judges(cards: Sequence[Scorecard]) -> dict[str, list[str]]:
     """What judged, and on which machine: the routers of each."""
     found: dict[str, list[str]] = {}
     for card in cards:
-        about = [
-            f"client {card.client}",
-            *(f"{name} {value}" for name, value in {**card.versions, **card.machine}.items()),
-        ]
-        found.setdefault(", ".join(about), []).append(card.router)
+        about = {"client": card.client, **card.versions, **card.machine}
+        found.setdefault(", ".join(f"{name} {value}" for name, value in about.items()), []).append(card.router)
     return found
 
 
-def faults() -> dict[str, str]:
-    """What the shipped faults are, by the names under which they are checks."""
-    return {path.name.removesuffix(SUFFIX): cases(path)[0].scenario.title for path in shipped()}
+def faults(cards: Sequence[Scorecard]) -> dict[str, str]:
+    """What the checks that are shipped faults do, by their names."""
+    checks = {finding.check for card in cards for finding in card.findings}
+    named = {path.name.removesuffix(SUFFIX): path for path in shipped()}
+    return {name: cases(path)[0].scenario.title for name, path in named.items() if name in checks}

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from ..commands import refused
 from ..report.templates import environment
-from .board import ASKED, WORDS, anchor, anchors, counts, excerpt, faults, folds, heading, judges, rows
+from .board import ASKED, WORDS, anchor, anchors, counts, excerpt, faults, folds, heading, judges, named, rows
 from .findings import Scorecard, ScorecardError
 
 FORMS: Mapping[str, str] = {".md": "board.md.j2", ".html": "board.html.j2"}
@@ -20,10 +20,9 @@ MOST_BYTES = {".md": 400_000, ".html": 1_900_000}  # GitHub shows no longer Mark
 
 _TEMPLATES = environment(Path(__file__).parent)
 _TEMPLATES.globals |= {"anchor": anchor, "heading": heading, "counts": counts, "folds": folds}
-_TEMPLATES.globals |= {"words": WORDS, "asked": ASKED}
+_TEMPLATES.globals |= {"named": named, "words": WORDS, "asked": ASKED}
 _TEMPLATES.filters |= {
     "excerpt": excerpt,
-    "day": lambda moment: time.strftime("%Y-%m-%d", time.gmtime(moment)),
     "minute": lambda moment: time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment)),
 }
 
@@ -81,7 +80,7 @@ def render_board(cards: Sequence[Scorecard], form: str, notes: str = "") -> str:
         "places": places,
         "table": rows(cards, lambda card, one: one.check if in_html else places[card.router, *one.key]),
         "judges": judges(cards),
-        "faults": faults(),
+        "faults": faults(cards),
         "notes": _html(notes) if in_html else notes,
     }
     return _fitting(form, lambda room: _TEMPLATES.get_template(FORMS[form]).render(values, room=room))
@@ -90,7 +89,7 @@ def render_board(cards: Sequence[Scorecard], form: str, notes: str = "") -> str:
 def render_card(card: Scorecard) -> str:
     """The page about one router, for those who want to mend it."""
     template = _TEMPLATES.get_template("card.html.j2")
-    values = {"card": card, "judges": judges([card]), "faults": faults()}
+    values = {"card": card, "judges": judges([card]), "faults": faults([card])}
     return _fitting(".html", lambda room: template.render(values, room=room))
 
 

@@ -92,16 +92,24 @@ def test_a_check_that_a_router_was_not_asked_has_no_word(cards):
     assert "not run" in render_board([cards[0], one], ".html")
 
 
+def test_faults_are_in_the_order_of_their_names_whichever_was_tried_first(cards):
+    other_way_round = [card.model_copy(update={"findings": card.findings[::-1]}) for card in cards]
+    table = rows(other_way_round, lambda _, finding: finding.check)
+    faults = [row.checks[0] for row in table[Group.ONE]]
+
+    assert faults == sorted(faults)
+    assert [row.checks[0] for row in table[Group.PATHS]] == ["responses", "completions", "models", "tokenize"]
+
+
 def test_what_was_seen_is_told_once_for_those_that_differ_in_numbers_only():
     def finding(check, seen):
         return Finding(group=Group.ONE, check=check, word=Word.UNSAFE, seen=seen, right="answer 409")
 
-    card = Scorecard.model_construct(
-        findings=(finding("a", "503 in 3.5 s"), finding("b", "none"), finding("c", "503 in 12 s"))
-    )
+    seen = {"a": "503 in 3.5 s, 14 of 16", "b": "none", "c": "503 in 12 s, 7 of 16", "d": "502 in 3.5 s, 14 of 16"}
+    card = Scorecard.model_construct(findings=tuple(finding(check, words) for check, words in seen.items()))
     (fold,) = folds(card)[Group.ONE]
 
-    assert [[one.check for one in alike] for alike in fold.sightings()] == [["a", "c"], ["b"]]
+    assert [[one.check for one in alike] for alike in fold.sightings()] == [["a", "c"], ["b"], ["d"]]
 
 
 def test_the_worst_is_told_first(cards):
