@@ -11,12 +11,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from .config import ConfigError, RouterConfig, make_config, read_file
-from .core import BindError, Router, bind_both
+from .core import Router
 from .events import LOG, configure_logging
 from .impl import new_event_loop
 from .nodelist import NodeListError, read_nodelist
 from .placement import Placed, place
 from .policies import POLICIES
+from .sockets import BindError, bind_both
 from .topology import TopologyError, read_topology
 from .topology_formats import FORMATS, render
 from .urls import authority

@@ -1,18 +1,9 @@
-"""The router as a whole: builds the parts from a configuration, starts them on sockets, drains and stops them.
-
-Sockets are bound by the caller, synchronously (`bind`), so that a taken port is the caller's exception and not a
-surprise on a thread that nobody watches.
-"""
+"""The router as a whole: puts its parts together, starts them on sockets, drains and stops them."""
 
 import asyncio
-import contextlib
-import errno
 import logging
 import socket
-import time
 from collections.abc import Coroutine, Sequence
-from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,117 +11,29 @@ from aiohttp import web
 
 from .admin import admin_app, read_token
 from .answers import Statuses
-from .backends_file import read_backends, watch
-from .config import ConfigError, HealthMode, RouterConfig
-from .dispatch import Dispatcher, Limits
-from .events import LOG, Journal
-from .fleet import Fleet
-from .health import Event, Rules, State
-from .intake import ListenerLimits
-from .kv_scrape import INTERVAL_S as SCRAPE_INTERVAL_S
-from .kv_scrape import KvScrape
-from .limits import in_flight_limit, raise_file_limit
-from .listener import BACKLOG, Listener
+from .backends_file import watch
+from .config import HealthMode, RouterConfig
+from .dispatch import Dispatcher
+from .events import LOG
+from .health import Event, State
+from .listener import Listener
 from .metrics import RouterCollector, Tally
-from .policies import POLICIES, PolicySettings, Pressure
-from .probes import MAX_PROBE_ANSWER, Monitor, ProbeSettings
+from .parts import (
+    dispatch_limits,
+    listener_limits,
+    make_fleet,
+    make_kv_scrape,
+    make_monitor,
+    make_prefill,
+    make_wedge_watch,
+    open_journal,
+)
+from .policies import Pressure
 from .shard import Shard
-from .transport import Pool
-from .urls import Endpoint, authority, parse_backend
-from .wedges import WedgeWatch
+from .urls import Endpoint, parse_backend
 
 # What an answer may take to be sent once its deadline has passed.
 DRAIN_GRACE_S = 5.0
-WRONG_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
-
-
-class BindError(OSError):
-    """An address cannot be listened on; `key` is the setting that is to blame."""
-
-    def __init__(self, number: int | None, message: str, key: str = "") -> None:
-        super().__init__(number, message)  # its `args`, by which it is pickled
-        self.key = key
-
-    def __str__(self) -> str:
-        return str(self.strerror)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A bound and listening TCP socket. Raises BindError.
-
-    The address is free again at once after a crash (SO_REUSEADDR), so a restarted router gets its port back.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise _refused(host, port, error) from None
-    return listener
-
-
-def _refused(host: str, port: int, error: OSError) -> BindError:
-    key = "port" if error.errno in WRONG_PORT else "host"
-    right = "a free port, or 0 for any," if key == "port" else "an address of this machine"
-    message = f"cannot listen on {authority(host, port)}: {error.strerror}; {right} would be right"
-    return BindError(error.errno, message, key)
-
-
-def bind_both(config: RouterConfig) -> tuple[socket.socket, socket.socket | None]:
-    """The user port's socket and, if there is one, the admin port's. Raises BindError, and then holds neither."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(bind(config.host, config.port))
-        admin = None
-        if config.admin_port is not None:
-            try:
-                admin = stack.enter_context(bind(config.admin_host, config.admin_port))
-            except BindError as error:
-                error.key = f"admin_{error.key}"
-                raise
-        stack.pop_all()
-    return listener, admin
-
-
-def rules_for(config: RouterConfig) -> Rules:
-    """How evidence is weighed in each health mode."""
-    match config.health:
-        case HealthMode.SELF:
-            return Rules(eject_after=config.eject_after, readmit=config.readmit)
-        case HealthMode.PUSHED:
-            return Rules(eject_after=None, readmit=config.readmit, monitored=False)
-        case HealthMode.OFF:
-            return Rules(eject_after=None, frozen=True, monitored=False)
-
-
-def endpoints_for(config: RouterConfig) -> list[Endpoint]:
-    """The members at the start. Raises ConfigError when there is none."""
-    endpoints = {endpoint.key: endpoint for endpoint in map(parse_backend, config.backends)}
-    if config.backends_file is not None:
-        if endpoints:
-            why = "excludes backends: the file is the whole set; one of the two would be right"
-            raise ConfigError(why, "backends_file")
-        endpoints = {endpoint.key: endpoint for endpoint in read_backends(config.backends_file)}
-    if not endpoints:
-        raise ConfigError("no backend: give --backend URL, or a --backends-file that names one")
-    return list(endpoints.values())
-
-
-def policy_settings(config: RouterConfig) -> PolicySettings:
-    """What the policy is told."""
-    return PolicySettings(config.session_entries, config.session_ttl_s, config.kv_capacity_tokens)
-
-
-def open_journal(path: Path | None) -> Journal:
-    """The event log. Raises ConfigError."""
-    try:
-        return Journal(path)
-    except OSError as error:
-        why = f"{path} cannot be written: {error.strerror}; a file in a folder that exists would be right"
-        raise ConfigError(why, "event_log") from None
 
 
 def _tell_of_its_death(task: asyncio.Task[None]) -> None:
@@ -146,56 +49,23 @@ class Router:
         self._token = None if config.admin_token_file is None else read_token(config.admin_token_file)
         self.journal = open_journal(config.event_log)
         self.tally = Tally()
-        make_pool = partial(Pool, connect_timeout_s=config.connect_timeout_s, max_body=config.max_answer_mib << 20)
-        self.fleet = Fleet(
-            endpoints_for(config),
-            rules=rules_for(config),
-            policy=POLICIES[config.policy](policy_settings(config), random or Random()),  # noqa: S311  nothing secret
-            make_pool=make_pool,
-            clock=time.monotonic,
-            trial_interval_s=config.probe_interval_s,
-            unproven=config.health is HealthMode.PUSHED,
-        )
-        self.prefill = None
-        if config.prefill_backends:
-            self.prefill = Fleet(
-                map(parse_backend, config.prefill_backends),
-                rules=rules_for(config),
-                policy=POLICIES["least_outstanding"](policy_settings(config), Random()),  # noqa: S311  nothing secret
-                make_pool=make_pool,
-                clock=time.monotonic,
-                trial_interval_s=config.probe_interval_s,
-            )
+        self.fleet = make_fleet(config, random or Random())  # noqa: S311  nothing secret
+        self.prefill = make_prefill(config)
         self._fleets = [self.fleet] if self.prefill is None else [self.fleet, self.prefill]
         for fleet in self._fleets:
             fleet.on_change = self._state_changed
-        self._dispatcher = Dispatcher(
+        dispatcher = Dispatcher(
             self.fleet,
-            limits=Limits(
-                max_attempts=config.max_attempts,
-                no_shard_hold_s=config.no_shard_hold_s,
-                poison_after=config.poison_after,
-                max_answer=config.max_answer_mib << 20,
-            ),
+            limits=dispatch_limits(config),
             statuses=Statuses(config.backend_failure_status, config.no_healthy_backend_status),
             journal=self.journal,
             tally=self.tally,
             prefill=self.prefill,
         )
-        self.listener = Listener(self._dispatcher, self._listener_limits(), self.tally)
+        self.listener = Listener(dispatcher, listener_limits(config), self.tally)
         self._admin: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.pushes = 0  # full sets received: a controller that finds 0 after a restart has to push again
-
-    def _listener_limits(self) -> ListenerLimits:
-        config = self.config
-        return ListenerLimits(
-            deadline_s=config.backend_timeout_s,
-            max_body=config.max_body_mib << 20,
-            max_head=config.max_header_kib << 10,
-            client_idle_s=config.client_idle_s,
-            max_in_flight=in_flight_limit(raise_file_limit(), config.max_in_flight),
-        )
 
     # Life
 
@@ -209,11 +79,11 @@ class Router:
             await web.SockSite(self._admin, admin).start()
         for fleet in self._fleets:
             if self.config.health is HealthMode.SELF:
-                self._in_background(self._monitor(fleet).run(), "monitor")
+                self._in_background(make_monitor(self.config, fleet).run(), "monitor")
             if self.config.health is not HealthMode.OFF and self.config.stall_after_s:
-                self._in_background(self._wedge_watch(fleet).run(), "progress watch")
+                self._in_background(make_wedge_watch(self.config, fleet, self.journal).run(), "progress watch")
         if self.fleet.reads_metrics:
-            self._in_background(self._kv_scrape().run(), "KV scrape")
+            self._in_background(make_kv_scrape(self.fleet, self.journal).run(), "KV scrape")
         if self.config.health is HealthMode.PUSHED and not self.pushes:
             self.fleet.awaits_push = True
             self._in_background(self._expect_push(), "first push")
@@ -253,22 +123,6 @@ class Router:
             LOG.warning(why, extra={"fields": {"first_push_within_s": within_s}})
             self.journal.write("no_push", {"within_s": within_s, "why": why})
             self.fleet.serve_unvouched()
-
-    def _monitor(self, fleet: Fleet) -> Monitor:
-        config = self.config
-        settings = ProbeSettings(config.probe_interval_s, config.probe_timeout_s, config.readmit)
-        make_pool = partial(Pool, connect_timeout_s=config.connect_timeout_s, max_body=MAX_PROBE_ANSWER, keep=False)
-        return Monitor(fleet, settings, make_pool)
-
-    def _wedge_watch(self, fleet: Fleet) -> WedgeWatch:
-        stall_after_s = self.config.stall_after_s
-        # As long as any look may take: to the watch, a connection that is not made is a silence like any other.
-        make_pool = partial(Pool, connect_timeout_s=stall_after_s, max_body=MAX_PROBE_ANSWER, keep=False)
-        return WedgeWatch(fleet, stall_after_s, make_pool, self.journal)
-
-    def _kv_scrape(self) -> KvScrape:
-        make_pool = partial(Pool, connect_timeout_s=SCRAPE_INTERVAL_S, max_body=MAX_PROBE_ANSWER, keep=False)
-        return KvScrape(self.fleet, make_pool, self.journal)
 
     # What a controller and the admin port may ask
 

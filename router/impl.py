@@ -14,8 +14,9 @@ from aiohttp import web
 
 from .app import build_app
 from .config import HealthMode, make_config
-from .core import Router, bind_both
+from .core import Router
 from .events import LOG
+from .sockets import bind_both
 from .urls import authority
 
 T = TypeVar("T")

@@ -15,7 +15,8 @@ import orjson
 import pytest
 
 from gymproof.router.config import make_config
-from gymproof.router.core import Router, bind
+from gymproof.router.core import Router
+from gymproof.router.sockets import bind
 
 CHAT = "/v1/chat/completions"
 COMPLETION = orjson.dumps({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]})

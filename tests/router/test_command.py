@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from gymproof.router.cli import app, effective_config
 from gymproof.router.config import ConfigError, HealthMode, make_config, read_file
-from gymproof.router.core import endpoints_for
 from gymproof.router.events import LOG
+from gymproof.router.parts import endpoints_for
 
 START_S = 30.0
 

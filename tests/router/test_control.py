@@ -11,8 +11,8 @@ import pytest
 
 from gymproof.router.backends_file import parse_lines, watch
 from gymproof.router.config import ConfigError, make_config
-from gymproof.router.core import bind
 from gymproof.router.impl import GenerationRouterImpl
+from gymproof.router.sockets import bind
 
 
 class Served:

@@ -14,9 +14,9 @@ from gymproof.router.controller import (
     RouterUnavailableError,
     ask_health,
 )
-from gymproof.router.core import bind
 from gymproof.router.health import State
 from gymproof.router.impl import GenerationRouterImpl
+from gymproof.router.sockets import bind
 
 A, B = "http://a:8000/v1", "http://b:8000/v1"
 

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from gymproof.router.core import bind
 from gymproof.router.reserve import hold_port
+from gymproof.router.sockets import bind
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from contextlib import closing
 import pytest
 
 from gymproof.router.config import ConfigError
-from gymproof.router.core import BindError, bind
 from gymproof.router.restartable import EXIT_CODE, RestartableRouter
+from gymproof.router.sockets import BindError, bind
 
 SETTINGS = {
     "backend_urls": ["http://127.0.0.1:1/v1"],

@@ -6,9 +6,9 @@ import time
 import pytest
 
 from gymproof.router import transport, upstream_connection
-from gymproof.router.core import bind
 from gymproof.router.failures import AttemptError, Outcome, Reached
 from gymproof.router.headers import request_head
+from gymproof.router.sockets import bind
 from gymproof.router.transport import Pool
 from gymproof.router.urls import parse_backend
 
