@@ -14,7 +14,6 @@ from .options import router_options
 
 _PROBE_EVERY_S = 1.0
 _PROBE_WITHIN_S = 0.9  # NeMo-RL refuses a probe that may outlast the interval
-_CONNECT_WITHIN_S = 1.0
 
 
 def router(options: argparse.Namespace, urls: list[str]) -> Any:
@@ -26,7 +25,7 @@ def router(options: argparse.Namespace, urls: list[str]) -> Any:
         host="127.0.0.1",
         port=options.port,
         backend_timeout_s=options.deadline_s,
-        connect_timeout_s=min(_CONNECT_WITHIN_S, options.deadline_s / 2),
+        connect_timeout_s=options.deadline_s,  # it never tries another shard, so that nothing is won by less
         no_healthy_backend_status=409,
         health_managed=True,
     )
@@ -41,7 +40,7 @@ def ledger(urls: list[str]) -> Any:
         GenerationFleetHealth,
     )
 
-    policy = FleetHealthPolicy(unhealthy_threshold=1, healthy_threshold=1)
+    policy = FleetHealthPolicy(unhealthy_threshold=2, healthy_threshold=1)
     return GenerationFleetHealth(shard_count=len(urls), policy=policy, base_urls=list(urls))
 
 

@@ -44,7 +44,7 @@ _RUST = (
     "--host 127.0.0.1 --port {port} --prometheus-host 127.0.0.2 "
     "--request-timeout-secs {deadline_s:.0f} --retry-max-retries {max_attempts} --retry-initial-backoff-ms 10 "
     "--cb-failure-threshold 1 --cb-success-threshold 1 --cb-timeout-duration-secs 2 "
-    "--health-check-interval-secs 1 --health-check-timeout-secs 1 --health-failure-threshold 2 "
+    "--health-check-interval-secs 1 --health-check-timeout-secs 2 --health-failure-threshold 2 "
     "--health-success-threshold 1 --log-level error"
 )
 _WORKERS = "--prometheus-port {port} --worker-urls {backends}"
@@ -143,8 +143,8 @@ _ALL = (
         command=f"python -m gymproof.chaos.conform.peers.nemo_rl {_LAUNCHED}",
         version=("-c", "import nemo_rl; print(nemo_rl.__version__)"),
         install="git clone https://github.com/NVIDIA-NeMo/RL && pip install ./RL",
-        settings="health-managed by its own ledger: a GET /health each second, one failure takes a shard out, and one "
-        "that answers again counts as refitted (the trainer of this version brings none back); connect within 1 s",
+        settings="health-managed by its own ledger: a GET /health each second, two failures in a row take a shard out, "
+        "and one that answers again counts as refitted (the trainer of this version brings none back)",
         start_within_s=60.0,
         module="nemo_rl",
     ),
