@@ -85,10 +85,18 @@ class RouterUnderTest:
 
     async def stop(self, signum: int = signal.SIGTERM, within_s: float = 10.0) -> None:
         """End the process by a signal, and by SIGKILL if it has not ended in time."""
-        if (group := self._group) is not None:
-            group.signal(signum)
-            await wait_until(lambda: group.exit_code() is not None, within_s)
-            self._kill()
+        await self.end(signum, within_s)
+
+    async def end(self, signum: int = signal.SIGTERM, within_s: float = 10.0) -> int | None:
+        """Like `stop`; gives its exit code (negative: by that signal), None if it did not end by itself in time."""
+        group = self._group
+        if group is None:
+            return None
+        group.signal(signum)
+        await wait_until(lambda: group.exit_code() is not None, within_s)
+        code = group.exit_code()
+        self._kill()
+        return code
 
     def _kill(self) -> None:
         group, self._group = self._group, None

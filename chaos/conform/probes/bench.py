@@ -23,6 +23,7 @@ from ...under_test import RouterError, RouterUnderTest, Wiring
 from .backends import Backend, Delivery, Respond, listening
 
 _POLL_S = 0.05
+_ATTEMPTS = 2
 _REDIRECTS = range(300, 400)
 
 
@@ -155,12 +156,19 @@ class Bench:
         """Of the client that the router serves."""
         return load_contract(contract_client(self.client))
 
-    def router(self, name: str, urls: Sequence[str], *, deadline_s: float | None = None) -> RouterUnderTest:
+    def router(
+        self, name: str, urls: Sequence[str], *, deadline_s: float | None = None, start_within_s: float | None = None
+    ) -> RouterUnderTest:
         """The router in front of these shards, to be entered; its log and files are in folder `name`."""
+        client = contract_client(self.client)
+        wiring = Wiring(urls, deadline_s or self.deadline_s, _ATTEMPTS, self.records(name), client=client)
+        return RouterUnderTest(self.command, wiring, self.guard, start_within_s=start_within_s or self.start_within_s)
+
+    def records(self, name: str) -> Path:
+        """The folder of that name for what a router and its shards write."""
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        wiring = Wiring(urls, deadline_s or self.deadline_s, 2, folder, client=contract_client(self.client))
-        return RouterUnderTest(self.command, wiring, self.guard, start_within_s=self.start_within_s)
+        return folder
 
     @asynccontextmanager
     async def rig(self, name: str, shards: int = 2) -> AsyncIterator[Rig]:
@@ -173,9 +181,9 @@ class Bench:
             await self.until_serving(router.url)
             yield Rig(router, backends, scripts, self.contract, self.deadline_s + self.grace_s)
 
-    async def until_serving(self, url: str) -> None:
+    async def until_serving(self, url: str, within_s: float | None = None) -> None:
         """Wait until a chat request is answered: some answer HTTP before they know their shards. Raises RouterError."""
-        give_up = time.monotonic() + self.start_within_s
+        give_up = time.monotonic() + (within_s or self.start_within_s)
         request = post(url, chat("ready"))
         while not (reply := await call(url, request, within_s=self.deadline_s)).ok:
             if time.monotonic() > give_up:

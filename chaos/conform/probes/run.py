@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...under_test import RouterError
 from ..findings import Finding, Group
-from . import headers, paths, payload
+from . import affinity, cancellation, headers, load, paths, payload, restart
 from .bench import Bench
 from .results import Notes
 
@@ -25,6 +25,10 @@ PROBES: Mapping[Group, Probe] = {
     Group.PAYLOAD: Probe(payload.CHECKS, payload.probe, 90.0),
     Group.HEADERS: Probe(headers.CHECKS, headers.probe, 90.0),
     Group.PATHS: Probe(paths.CHECKS, paths.probe, 90.0),
+    Group.AFFINITY: Probe(affinity.CHECKS, affinity.probe, 120.0),
+    Group.CANCELLATION: Probe(cancellation.CHECKS, cancellation.probe, 90.0),
+    Group.LOAD: Probe(load.CHECKS, load.probe, 240.0, alone=True),
+    Group.RESTART: Probe(restart.CHECKS, restart.probe, 240.0, alone=True),
 }
 _AT_ONCE = 2  # a router needs its share of the machine to start in time
 

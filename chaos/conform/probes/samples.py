@@ -1,7 +1,7 @@
 """What training sends and what engines answer, written as no program would write it twice: bytes, not values.
 
-`@CALL@` stands where the tag of the call goes. The fields are those that NeMo-Gym and NeMo-RL send to vLLM over the turns
-of a rollout; the numbers, escapes and spaces are those that a parser and a writer change on the way.
+`@CALL@` stands where the tag of the call goes. The fields are those that NeMo-Gym and NeMo-RL send to vLLM over the
+turns of a rollout; the numbers, escapes and spaces are those that a parser and a writer change on the way.
 """
 
 from ...asking import MODEL

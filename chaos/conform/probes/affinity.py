@@ -1,0 +1,222 @@
+"""Affinity: a session stays on its shard, whose KV cache has its prefix; a death moves the dead shard's sessions only.
+
+Nothing here loses an answer by itself, so what falls short is BOUNDED; an answer that a client must not get is UNSAFE.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from ...asking import MODEL, post
+from ...tags import tag
+from ..findings import Group, Word
+from .backends import NAMES, Backend, ok, plain
+from .bench import Bench, Reply, Rig
+from .results import Notes, Result, safe
+
+_SHARDS, _KEYS, _TIMES, _WIDE = 3, 60, 3, 8
+_CONVERSATIONS, _TURNS = 30, 4
+_BY_CHANCE = 0.6  # of the later turns on the first turn's shard; a third is what chance gives
+_LEAST_SHARE = 0.1  # of the keyless requests; a third would be even
+_TAKES_S = 0.05  # of an answer, so that shards differ in what they have in flight
+_BACK_WITHIN_S = 10.0
+_POLL_S = 0.25
+_STEADY = "hash or remember the session, so that only the sessions of a shard that is gone move"
+
+
+@dataclass
+class _Sessions:
+    """The keys of sessions and where their requests went."""
+
+    rig: Rig
+    header: bytes
+    homes: dict[str, str] = field(default_factory=dict)
+    replies: list[Reply] = field(default_factory=list)
+    dead: Backend | None = None
+
+    async def sweep(self, keys: Iterable[str]) -> dict[str, str]:
+        """Ask once for each key; the shard that answered it, "" for none. Other text each time: the header is alone."""
+        turn = asyncio.Semaphore(_WIDE)
+
+        async def one(key: str) -> str:
+            async with turn:
+                name = self.rig.name("session")
+                self.replies.append(await self.rig.chat(name, headers=((self.header, key.encode()),)))
+                return _shard(self.rig, name)
+
+        keys = list(keys)
+        return dict(zip(keys, await asyncio.gather(*map(one, keys)), strict=True))
+
+    def taken(self) -> tuple[str, list[str]]:
+        """The first flaw of the answers since the last look, and what they were."""
+        replies, self.replies = self.replies, []
+        counts = Counter(str(reply.status or reply.ending) for reply in replies)
+        bad = next((found for reply in replies if (found := self.rig.flaw(reply))), "")
+        return bad, [f"answers: {', '.join(f'{status} x{count}' for status, count in counts.items())}"]
+
+
+def _shard(rig: Rig, name: str) -> str:
+    return next((one.shard for one in reversed(rig.delivered(name))), "")
+
+
+def _spread(shards: Iterable[str]) -> str:
+    counts = Counter(shards)
+    return "/".join(str(counts[name]) for name in NAMES[:_SHARDS])
+
+
+async def _sticks(sessions: _Sessions) -> Result:
+    """Each key several times."""
+    sweeps = [await sessions.sweep(f"key-{number}" for number in range(_KEYS)) for _ in range(_TIMES)]
+    sessions.homes = sweeps[0]
+    stuck = sum(len({sweep[key] for sweep in sweeps}) == 1 for key in sessions.homes)
+    bad, lines = sessions.taken()
+    used = Counter(sessions.homes.values())
+    seen = f"{stuck} of {_KEYS} keys on one shard each in {_TIMES} rounds, A/B/C {_spread(sessions.homes.values())}"
+    if bad:
+        return Result(Word.UNSAFE, f"{seen}; {bad}", "answer, wherever the session is", lines)
+    if stuck < _KEYS:
+        moved = [f"{key}: {', '.join(sweep[key] for sweep in sweeps)}" for key in sessions.homes]
+        return Result(Word.BOUNDED, seen, _STEADY, [*lines, *moved[:8]])
+    if len(used) < _SHARDS:
+        return Result(Word.BOUNDED, f"{seen}: not every shard has sessions", "spread the sessions", lines)
+    return safe(seen, lines)
+
+
+async def _death(sessions: _Sessions) -> Result:
+    """The shard with the most keys refuses."""
+    homes = sessions.homes
+    doomed = Counter(homes.values()).most_common(1)[0][0]
+    sessions.dead = next(backend for backend in sessions.rig.backends if backend.name == doomed)
+    await sessions.dead.down()
+    sweeps = [await sessions.sweep(homes), await sessions.sweep(homes)]
+    bad, lines = sessions.taken()
+    survivors = [key for key, home in homes.items() if home != doomed]
+    moved = [key for key in survivors if any(sweep[key] != homes[key] for sweep in sweeps)]
+    orphans = [sweeps[1][key] for key, home in homes.items() if home == doomed]
+    seen = (
+        f"shard {doomed} refuses: {len(moved)} of {len(survivors)} keys of the others moved, "
+        f"its {len(orphans)} went A/B/C {_spread(orphans)}"
+    )
+    lines += [f"{key}: {homes[key]}, then {', '.join(sweep[key] for sweep in sweeps)}" for key in moved[:8]]
+    if bad:
+        right = "answer the sessions of a dead shard by another one, inside the same request"
+        return Result(Word.UNSAFE, f"{seen}; {bad}", right, lines)
+    return Result(Word.BOUNDED, seen, _STEADY, lines) if moved else safe(seen, lines)
+
+
+async def _return(sessions: _Sessions) -> Result:
+    """It serves again: new sessions reach it, and those of the others stay. Its own may come back or not."""
+    homes, dead = sessions.homes, sessions.dead
+    if dead is None:
+        raise ValueError("no shard has died before")
+    await dead.up()
+    waited = await _until_used(sessions, dead.name)
+    sweep = await sessions.sweep(homes)
+    bad, lines = sessions.taken()
+    survivors = [key for key, home in homes.items() if home != dead.name]
+    moved = [key for key in survivors if sweep[key] != homes[key]]
+    own = [key for key, home in homes.items() if home == dead.name]
+    back = sum(sweep[key] == dead.name for key in own)
+    used = f"has new sessions after {waited:.1f} s" if waited is not None else f"has none in {_BACK_WITHIN_S:g} s"
+    seen = (
+        f"shard {dead.name} is back and {used}; {back} of its {len(own)} keys returned, "
+        f"{len(moved)} of {len(survivors)} keys of the others moved"
+    )
+    if bad:
+        return Result(Word.UNSAFE, f"{seen}; {bad}", "answer, wherever the session is", lines)
+    if moved or waited is None:
+        right = _STEADY if moved else "ask a shard that failed again after a second or so, and give it new sessions"
+        return Result(Word.BOUNDED, seen, right, lines)
+    return safe(seen, lines)
+
+
+async def _until_used(sessions: _Sessions, shard: str) -> float | None:
+    began = time.monotonic()
+    for number in range(int(_BACK_WITHIN_S / _POLL_S)):
+        news = await sessions.sweep(f"new-{number}-{part}" for part in range(_WIDE))
+        if shard in news.values():
+            return time.monotonic() - began
+        await asyncio.sleep(_POLL_S)
+    return None
+
+
+async def _keyless(rig: Rig) -> Result:
+    """Requests that share nothing and have no header: every engine takes part."""
+    turn = asyncio.Semaphore(_WIDE)
+
+    async def one() -> tuple[str, Reply]:
+        async with turn:
+            name = rig.name("keyless")
+            rig.scripts[name] = plain(ok(), after_s=_TAKES_S)
+            reply = await rig.chat(name)
+            return _shard(rig, name), reply
+
+    asked = await asyncio.gather(*(one() for _ in range(_KEYS)))
+    counts = Counter(shard for shard, _ in asked)
+    seen = f"{_KEYS} requests without a header, {_WIDE} at a time: A/B/C {_spread(shard for shard, _ in asked)}"
+    if bad := next((found for _, reply in asked if (found := rig.flaw(reply))), ""):
+        return Result(Word.UNSAFE, f"{seen}; {bad}", "answer requests without a session header as well")
+    if min(counts[name] for name in NAMES[:_SHARDS]) < _LEAST_SHARE * _KEYS:
+        right = "send a request without a session to the shard that has least to do, not all to one"
+        return Result(Word.BOUNDED, seen, right)
+    return safe(seen)
+
+
+async def _conversations(rig: Rig) -> Result:
+    """As NeMo-Gym sends them: no header, and each turn's messages begin with those of the turn before."""
+    turn = asyncio.Semaphore(_WIDE)
+
+    async def one(number: int) -> list[str]:
+        async with turn:
+            return [await _say(rig, number, count) for count in range(1, _TURNS + 1)]
+
+    paths = await asyncio.gather(*map(one, range(_CONVERSATIONS)))
+    later = [shard == path[0] for path in paths for shard in path[1:]]
+    share = sum(later) / len(later)
+    whole = sum(len(set(path)) == 1 for path in paths)
+    seen = (
+        f"{whole} of {_CONVERSATIONS} conversations of {_TURNS} turns on one shard each, "
+        f"{share:.0%} of the later turns on the first one's; A/B/C {_spread(path[0] for path in paths)}"
+    )
+    lines = [", ".join(path) for path in paths[:8]]
+    if not all(path[0] for path in paths):
+        raise ValueError("a turn reached no shard, or without its messages")
+    if len({path[0] for path in paths}) == 1:
+        return Result(Word.BOUNDED, f"{seen}: one shard has all", "spread the conversations", lines)
+    if all(later):
+        return safe(seen, lines)
+    right = "know a conversation by how its messages begin: NeMo-Gym sends no header"
+    return Result(Word.BOUNDED if share > _BY_CHANCE else Word.NOT_APPLICABLE, seen, right, lines)
+
+
+async def _say(rig: Rig, number: int, count: int) -> str:
+    """Turn `count` of a conversation; gives the shard that answered."""
+    names = [f"turn.{number}.{past}" for past in range(count)]
+    rig.scripts[names[-1]] = plain(ok(), after_s=_TAKES_S)
+    said: list[Mapping[str, str]] = [{"role": "system", "content": f"You are number {number}. {'Think. ' * 40}"}]
+    for name in names:
+        said += [{"role": "user", "content": f"A question. {tag(name)}"}, {"role": "assistant", "content": "ok"}]
+    await rig.ask(post(rig.router.url, orjson.dumps({"model": MODEL, "messages": said[:-1], "max_tokens": 16})))
+    return _shard(rig, names[-1])
+
+
+_BY_HEADER = {"header_sticks": _sticks, "header_on_death": _death, "header_on_return": _return}
+CHECKS: Sequence[str] = ("keyless_spread", "conversation_sticks", *_BY_HEADER)
+
+
+async def probe(bench: Bench, notes: Notes) -> None:
+    """One after the other: a shard dies on the way."""
+    async with bench.rig(Group.AFFINITY.name.lower(), _SHARDS) as rig:
+        await notes.take("keyless_spread", _keyless(rig), rig.patience_s * 4)
+        await notes.take("conversation_sticks", _conversations(rig), rig.patience_s * 4)
+        if not bench.session_header:
+            for check in _BY_HEADER:
+                notes.note(check, Result(Word.NOT_APPLICABLE, "it has no header that keeps a session on a shard"), 0.0)
+            return
+        sessions = _Sessions(rig, bench.session_header.encode())
+        for check, judge in _BY_HEADER.items():
+            await notes.take(check, judge(sessions), rig.patience_s * 4)

@@ -1,0 +1,132 @@
+"""Clients that leave: what was asked of the shards for them has to end, and no shard is to blame for it.
+
+An engine goes on with a request until its connection ends: whoever keeps it open lets it generate for nobody.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+
+import orjson
+
+from ...asking import MODEL, dial, post
+from ...http1 import Framing, Response
+from ...tags import tag
+from ...waiting import wait_until
+from ..findings import Group, Word
+from .backends import EVENTS, Delivery, Send, ok, plain
+from .bench import Bench, Rig
+from .results import Notes, Result, safe
+
+_CLIENTS = 30
+_SOON_S = 2.0
+_AT_ALL_S = 6.0
+_AFTERWARDS, _TAKES_S = 20, 0.05
+_EVENT_S = 0.1
+_GENERATES_S = 30.0
+_CANCEL = "close the connection to the shard, or reset its stream, as soon as the client's is closed"
+
+
+async def _generate(delivery: Delivery, send: Send) -> None:
+    """A long answer: nothing for a long time, or an event now and then."""
+    if b'"stream":true' not in delivery.request.body.replace(b" ", b""):
+        await asyncio.sleep(_GENERATES_S)
+        send(ok().wire())
+        return
+    send(Response(200, EVENTS, b"").head(Framing.CHUNKED))
+    event = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
+    for _ in range(int(_GENERATES_S / _EVENT_S)):
+        send(b"%x\r\n%b\r\n" % (len(event), event))
+        await asyncio.sleep(_EVENT_S)
+    send(b"0\r\n\r\n")
+
+
+async def _leave(rig: Rig, *, stream: bool) -> Result:
+    """All clients ask, wait until shards work for them, and leave at once."""
+    names = [rig.name("leaves") for _ in range(_CLIENTS)]
+    rig.scripts.update(dict.fromkeys(names, _generate))
+    go = asyncio.Event()
+    clients = [asyncio.ensure_future(_client(rig, name, go, stream=stream)) for name in names]
+    try:
+        await wait_until(lambda: all(rig.delivered(name) for name in names), rig.patience_s)
+        began = [one for name in names for one in rig.delivered(name)]
+        if stream:
+            await asyncio.sleep(2 * _EVENT_S)  # so that they are in the middle of it
+        go.set()
+        left = time.monotonic()
+        await asyncio.gather(*clients)
+    finally:
+        for client in clients:
+            client.cancel()
+    await wait_until(lambda: all(one.ended for one in began), _AT_ALL_S)
+    return _judge(began, left, "streams" if stream else "whole answers")
+
+
+async def _client(rig: Rig, name: str, go: asyncio.Event, *, stream: bool) -> None:
+    message = {"role": "user", "content": tag(name)}
+    body = orjson.dumps({"model": MODEL, "messages": [message], "max_tokens": 4096, "stream": stream})
+    with suppress(OSError):
+        async with dial(rig.router.url) as (_reader, writer):
+            writer.write(post(rig.router.url, body))
+            await go.wait()
+
+
+def _judge(began: Sequence[Delivery], left: float, what: str) -> Result:
+    if not began:
+        return Result(Word.UNSAFE, f"no request of {_CLIENTS} for {what} reaches a shard", "serve them")
+    ends = sorted(one.ended - left for one in began if one.ended is not None)
+    on = [one for one in began if one.ended is None]
+    lines = [*(f"runs on: {one}" for one in on[:5]), f"ended after the clients had left: {_times(ends)}"]
+    count = f"{len(began)} requests for {what} at shards, their clients leave"
+    if on:
+        return Result(Word.UNSAFE, f"{count}: {len(on)} run on for over {_AT_ALL_S:g} s", _CANCEL, lines)
+    late = sum(end > _SOON_S for end in ends)
+    if late:
+        return Result(Word.BOUNDED, f"{count}: {late} end only after {_SOON_S:g} to {_AT_ALL_S:g} s", _CANCEL, lines)
+    return safe(f"{count}: all are ended within {_SOON_S:g} s", lines)
+
+
+def _times(seconds: Sequence[float]) -> str:
+    return f"{seconds[0]:.2f} to {seconds[-1]:.2f} s" if seconds else "none"
+
+
+async def _used(rig: Rig, header: bytes) -> tuple[Counter[str], str, Counter[str]]:
+    """Which shards answer some requests, the first flaw, and how they ended."""
+    names = [rig.name("used") for _ in range(_AFTERWARDS)]
+    rig.scripts.update(dict.fromkeys(names, plain(ok(), after_s=_TAKES_S)))
+    keyed = [(name, ((header, name.encode()),) if header else ()) for name in names]
+    replies = await asyncio.gather(*(rig.chat(name, headers=headers) for name, headers in keyed))
+    shards = Counter(one.shard for name in names for one in rig.delivered(name))
+    bad = next((found for reply in replies if (found := rig.flaw(reply))), "")
+    return shards, bad, Counter(str(reply.status or reply.ending) for reply in replies)
+
+
+async def _afterwards(rig: Rig, header: bytes, before: Counter[str]) -> Result:
+    """The shards, which are well, are used as they were before."""
+    shards, bad, ends = await _used(rig, header)
+    seen = f"{_AFTERWARDS} requests afterwards: {_counted(ends)}; shards {_counted(shards)}, before {_counted(before)}"
+    right = "a client's leaving says nothing about a shard: count it neither as its failure nor against its breaker"
+    if bad:
+        return Result(Word.UNSAFE, f"{seen}; {bad}", right)
+    if set(ends) != {"200"} or set(before) - set(shards):
+        return Result(Word.BOUNDED, seen, right)
+    return safe(seen)
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} x{count}" for name, count in sorted(counts.items()))
+
+
+CHECKS: Sequence[str] = ("whole_answers", "streams", "shards_afterwards")
+
+
+async def probe(bench: Bench, notes: Notes) -> None:
+    """One after the other, so that what was left running by one is not taken for the other's."""
+    header = bench.session_header.encode()
+    async with bench.rig(Group.CANCELLATION.name.lower()) as rig:
+        before, _, _ = await _used(rig, header)
+        await notes.take("whole_answers", _leave(rig, stream=False), rig.patience_s * 2)
+        await notes.take("streams", _leave(rig, stream=True), rig.patience_s * 2)
+        await notes.take("shards_afterwards", _afterwards(rig, header, before), rig.patience_s * 2)

@@ -1,0 +1,312 @@
+"""Restarts under load: of the router, of a shard, and of a whole job whose parts come up in any order.
+
+A router that is away for a moment costs nothing but time, as clients try again until it is back; what was under way
+when it left costs the work, and an answer that was cut in the middle costs the rollout.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import orjson
+
+from ...asking import MODEL, post
+from ...history import Ending
+from ...http1 import Framing, Headers, Response
+from ...tags import tag
+from ...under_test import RouterError, RouterUnderTest
+from ...waiting import wait_until
+from ..findings import Group, Word
+from .backends import EVENTS, Backend, Delivery, Respond, Send, listening, ok, plain
+from .bench import Bench, Reply, Rig, call, chat, flaw, with_headers
+from .heavy import HeavyShard, heavy_shards
+from .results import Notes, Result, safe
+
+_WHOLE, _STREAMS, _TAKES_S = 20, 10, 1.5
+_EVENTS = 15
+_WORKERS, _PAUSE_S = 8, 0.02
+_BEFORE_S, _DOWN_S = 1.0, 1.5
+_BACK_WITHIN_S = 10.0
+_SLACK_S = 5.0
+_ASKED = 20
+_NAME = Group.RESTART.name.lower()
+
+
+async def _stream(_delivery: Delivery, send: Send) -> None:
+    send(Response(200, EVENTS, b"").head(Framing.CHUNKED))
+    event = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
+    for _ in range(_EVENTS):
+        send(b"%x\r\n%b\r\n" % (len(event), event))
+        await asyncio.sleep(_TAKES_S / _EVENTS)
+    send(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+async def _in_flight(rig: Rig) -> list[asyncio.Task[Reply]]:
+    """Requests that are all at work at a shard, or as many of them as the router lets through."""
+    whole = [rig.name("whole") for _ in range(_WHOLE)]
+    streams = [rig.name("stream") for _ in range(_STREAMS)]
+    rig.scripts |= dict.fromkeys(whole, plain(ok(), after_s=_TAKES_S)) | dict.fromkeys(streams, _stream)
+    tasks = [asyncio.ensure_future(rig.chat(name)) for name in whole]
+    for name in streams:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": tag(name)}], "stream": True, "max_tokens": 16}
+        tasks.append(asyncio.ensure_future(rig.ask(post(rig.router.url, orjson.dumps(body)))))
+    await wait_until(lambda: all(rig.delivered(name) for name in (*whole, *streams)), _TAKES_S / 2)
+    return tasks
+
+
+def _drained(replies: Sequence[Reply], contract_flaw: Sequence[str]) -> Result:
+    """What became of what was in flight when SIGTERM came."""
+    counts = Counter(str(reply.status if reply.ending is Ending.COMPLETE else reply.ending) for reply in replies)
+    ends = ", ".join(f"{end} x{count}" for end, count in counts.most_common())
+    seen = f"{len(replies)} requests in flight at SIGTERM: {ends}"
+    lost = [str(reply) for reply in replies if not reply.ok]
+    right = "on SIGTERM take no new connection, let every request in flight end, then exit"
+    torn = {Ending.TRUNCATED, Ending.BAD_HTTP, Ending.PENDING}
+    if any(reply.ending in torn for reply in replies):
+        return Result(Word.UNSAFE, seen, right, lost[:6])
+    if lost:
+        return Result(Word.BOUNDED, f"{seen}; {contract_flaw[0] if contract_flaw else 'lost'}", right, lost[:6])
+    return safe(seen)
+
+
+async def _drain(bench: Bench, notes: Notes, rig: Rig) -> None:
+    """SIGTERM with requests in flight, and the start after it on the same port."""
+    tasks = await _in_flight(rig)
+    began = time.monotonic()
+    ending = asyncio.ensure_future(rig.router.end(within_s=bench.deadline_s + _SLACK_S))
+    replies = await asyncio.gather(*tasks)
+    flaws = [found for reply in replies if (found := rig.flaw(reply))]
+    notes.note("sigterm_drains", _drained(replies, flaws), time.monotonic() - began)
+    code = await ending
+    took = time.monotonic() - began
+    if code is None:
+        seen = f"it runs on {took:.1f} s after SIGTERM, {took - _TAKES_S:.1f} s after the last answer; killed"
+        result = Result(Word.BOUNDED, seen, "exit once nothing is in flight: schedulers kill what does not")
+    else:
+        result = safe(f"it ends by itself {took:.1f} s after SIGTERM, with exit code {code}")
+    notes.note("sigterm_ends", result, took)
+    await notes.take("port_again", _again(bench, rig), bench.start_within_s + rig.patience_s)
+
+
+async def _again(bench: Bench, rig: Rig) -> Result:
+    began = time.monotonic()
+    right = "bind with SO_REUSEADDR, so that connections of the old process do not keep the port from the new one"
+    try:
+        await rig.router.start()
+        await bench.until_serving(rig.router.url)
+    except RouterError as error:
+        return Result(
+            Word.UNSAFE, f"started again on its port, it does not serve: {_first(error)}", right, [str(error)]
+        )
+    return safe(f"started again on its port, it serves after {time.monotonic() - began:.1f} s")
+
+
+def _first(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+@dataclass
+class _Load:
+    """Short requests without a pause, each of another session, until `stop`; who answered and what was wrong."""
+
+    bench: Bench
+    url: str
+    replies: list[tuple[str, Reply]] = field(default_factory=list)
+    _on: bool = True
+
+    async def work(self, worker: int) -> None:
+        """One client."""
+        number = 0
+        while self._on:
+            number += 1
+            reply = await ask_once(self.bench, self.url, f"load.{worker}.{number}", "[wait=0.05]")
+            self.replies.append((_answerer(reply), reply))
+            await asyncio.sleep(_PAUSE_S)
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._on = False
+
+    def count(self, shard: str) -> int:
+        """Answers of a shard so far."""
+        return sum(name == shard for name, _ in self.replies)
+
+
+async def ask_once(bench: Bench, url: str, name: str, text: str = "") -> Reply:
+    """One chat request of a session of its own."""
+    key = bench.session_header.encode()
+    headers: Headers = ((key, name.encode()),) if key else ()
+    request = with_headers(post(url, chat(name, text)), headers)
+    return await call(url, request, within_s=bench.deadline_s + bench.grace_s)
+
+
+def _answerer(reply: Reply) -> str:
+    try:
+        return str(orjson.loads(reply.body)["choices"][0]["message"]["content"])[:1] if reply.ok else ""
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return ""
+
+
+async def _shard_killed(bench: Bench) -> Result:
+    """SIGKILL to a shard under load; it comes back on its port."""
+    name = f"{_NAME}-shard-killed"
+    async with (
+        heavy_shards(2, bench.guard, bench.records(name)) as shards,
+        bench.router(name, [shard.url for shard in shards]) as router,
+    ):
+        await bench.until_serving(router.url)
+        load = _Load(bench, router.url)
+        workers = [asyncio.ensure_future(load.work(number)) for number in range(_WORKERS)]
+        try:
+            return await _strike(bench, load, shards)
+        finally:
+            load.stop()
+            await asyncio.gather(*workers)
+
+
+async def _strike(bench: Bench, load: _Load, shards: Sequence[HeavyShard]) -> Result:
+    await asyncio.sleep(_BEFORE_S)
+    victim = max(shards, key=lambda shard: load.count(shard.name))
+    had = load.count(victim.name)
+    victim.kill()
+    await asyncio.sleep(_DOWN_S)
+    await victim.start()
+    began, before = time.monotonic(), load.count(victim.name)
+    used = await wait_until(lambda: load.count(victim.name) > before, _BACK_WITHIN_S)
+    waited = time.monotonic() - began
+    replies = [reply for _, reply in load.replies]
+    counts = Counter(str(reply.status or reply.ending) for reply in replies)
+    back = (
+        f"serves again {waited:.1f} s after it is back"
+        if used
+        else f"is not used {_BACK_WITHIN_S:g} s after it is back"
+    )
+    ends = ", ".join(f"{end} x{count}" for end, count in counts.most_common())
+    seen = f"shard {victim.name} is killed after {had} answers and {back}; all answers: {ends}"
+    bad = [(found, reply) for reply in replies if (found := flaw(bench.contract, reply))]
+    lines = [f"{found}: {reply}" for found, reply in bad[:5]]
+    if bad:
+        right = "answer what a dead shard leaves by another one, inside the same request"
+        return Result(Word.UNSAFE, f"{seen}; {bad[0][0]}", right, lines)
+    if set(counts) != {"200"} or not used:
+        right = (
+            "try another shard inside the same request"
+            if used
+            else "ask a shard that failed again after a second or so"
+        )
+        return Result(Word.BOUNDED, seen, right, [str(reply) for reply in replies if not reply.ok][:5])
+    return safe(seen)
+
+
+@dataclass
+class _Starting:
+    """A router that is started while not all its shards are there."""
+
+    bench: Bench
+    name: str
+    usual_s: float  # what a start takes here when all is well
+    stack: AsyncExitStack
+
+    async def begin(self, up: int) -> tuple[Sequence[Backend], RouterUnderTest, asyncio.Task[object]]:
+        """Start it with only the first `up` of two shards there."""
+        scripts: dict[str, Respond] = {}
+        backends = await self.stack.enter_async_context(listening(2, scripts, up=False))
+        for backend in backends[:up]:
+            await backend.up()
+        urls = [backend.url for backend in backends]
+        router = self.bench.router(self.name, urls, start_within_s=self.patience_s + self.bench.deadline_s)
+        starting: asyncio.Task[object] = asyncio.ensure_future(self.stack.enter_async_context(router))
+        await asyncio.wait([starting], timeout=self.patience_s)
+        return backends, router, starting
+
+    @property
+    def patience_s(self) -> float:
+        """By when a router that does not wait for its shards answers."""
+        return 2 * self.usual_s + _SLACK_S
+
+
+async def _none_up(bench: Bench, usual_s: float) -> Result:
+    """The router is up before any shard is."""
+    async with AsyncExitStack() as stack:
+        start = _Starting(bench, f"{_NAME}-none-up", usual_s, stack)
+        backends, router, starting = await start.begin(0)
+        early = await ask_once(bench, router.url, "early") if starting.done() and not starting.exception() else None
+        for backend in backends:
+            await backend.up()
+        right = "start at once, say 409 or 500 while there is no shard, and find the shards when they come"
+        try:
+            await starting
+            began = time.monotonic()
+            await bench.until_serving(router.url, _BACK_WITHIN_S)
+        except RouterError as error:
+            how = "does not serve once they are up" if early else "does not come up"
+            return Result(Word.UNSAFE, f"started before its shards, it {how}: {_first(error)}", right, [str(error)])
+        serves = f"serves {time.monotonic() - began:.1f} s after they are up"
+        if early is None:
+            return Result(Word.BOUNDED, f"it listens only when there are shards, and {serves}", right)
+        seen = f"started before its shards, it answers {early.status or early.ending}, and {serves}"
+        if bad := flaw(bench.contract, early):
+            return Result(Word.UNSAFE, f"{seen}; {bad}", right, [str(early)])
+        return safe(seen, [str(early)])
+
+
+async def _one_missing(bench: Bench, usual_s: float) -> Result:
+    """One shard is not there at the start, and comes later."""
+    async with AsyncExitStack() as stack:
+        start = _Starting(bench, f"{_NAME}-one-missing", usual_s, stack)
+        backends, router, starting = await start.begin(1)
+        right = "start with the shards that are there, and take the others in when they come"
+        if not starting.done() or starting.exception():
+            missing = starting.exception() if starting.done() else f"no HTTP answer in {start.patience_s:.0f} s"
+            await backends[1].up()
+            await asyncio.wait([starting])
+            return Result(Word.UNSAFE, f"with one of two shards there it does not start: {missing}", right)
+        replies = [await ask_once(bench, router.url, f"missing.{number}") for number in range(_ASKED)]
+        await backends[1].up()
+        late = await _taken_in(bench, router.url, backends[1])
+        counts = Counter(str(reply.status or reply.ending) for reply in replies)
+        ends = ", ".join(f"{end} x{count}" for end, count in counts.most_common())
+        joins = f"has requests {late:.1f} s after it is up" if late is not None else f"has none in {_BACK_WITHIN_S:g} s"
+        seen = f"with one of two shards there: {ends}; the other one {joins}"
+        bad = next((found for reply in replies if (found := flaw(bench.contract, reply))), "")
+        if bad:
+            return Result(Word.UNSAFE, f"{seen}; {bad}", right, [str(reply) for reply in replies if not reply.ok][:5])
+        if set(counts) != {"200"} or late is None:
+            return Result(Word.BOUNDED, seen, right, [str(reply) for reply in replies if not reply.ok][:5])
+        return safe(seen)
+
+
+async def _taken_in(bench: Bench, url: str, backend: Backend) -> float | None:
+    """Seconds until a shard has requests of clients; None if it has none in time."""
+    began, number = time.monotonic(), 0
+    while (waited := time.monotonic() - began) < _BACK_WITHIN_S:
+        names = [f"late.{number}.{part}" for part in range(_WORKERS)]
+        await asyncio.gather(*(ask_once(bench, url, name) for name in names))
+        if any(one.call.startswith("late.") for one in backend.deliveries):
+            return waited
+        number += 1
+        await asyncio.sleep(0.25)
+    return None
+
+
+CHECKS = ("sigterm_drains", "sigterm_ends", "port_again", "shard_killed", "none_up_at_start", "one_missing_at_start")
+
+
+async def probe(bench: Bench, notes: Notes) -> None:
+    """The router's own restart first, which also says how long a start takes; then three routers at once."""
+    began = time.monotonic()
+    async with bench.rig(_NAME) as rig:
+        usual_s = time.monotonic() - began
+        await _drain(bench, notes, rig)
+    within_s = 4 * usual_s + 4 * (bench.deadline_s + bench.grace_s)
+    await notes.take_all(
+        {
+            "shard_killed": _shard_killed(bench),
+            "none_up_at_start": _none_up(bench, usual_s),
+            "one_missing_at_start": _one_missing(bench, usual_s),
+        },
+        within_s,
+    )
