@@ -4,6 +4,7 @@ Nothing here loses an answer by itself, so what falls short is BOUNDED; an answe
 """
 
 import asyncio
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from .results import Notes, Result, safe
 
 _SHARDS, _KEYS, _TIMES, _WIDE = 3, 60, 3, 8
 _CONVERSATIONS, _TURNS = 30, 4
-_BY_CHANCE = 0.6  # of the later turns on the first turn's shard; a third is what chance gives
+_BY_CHANCE = 0.8  # of the later turns on the first turn's shard; a third is what chance gives
 _LEAST_SHARE = 0.1  # of the keyless requests; a third would be even
 _TAKES_S = 0.05  # of an answer, so that shards differ in what they have in flight
 _BACK_WITHIN_S = 10.0
@@ -210,13 +211,23 @@ CHECKS: Sequence[str] = ("keyless_spread", "conversation_sticks", *_BY_HEADER)
 
 async def probe(bench: Bench, notes: Notes) -> None:
     """One after the other: a shard dies on the way."""
-    async with bench.rig(Group.AFFINITY.name.lower(), _SHARDS) as rig:
+    name = Group.AFFINITY.name.lower()
+    async with bench.rig(name, _SHARDS) as rig:
         await notes.take("keyless_spread", _keyless(rig), rig.patience_s * 4)
         await notes.take("conversation_sticks", _conversations(rig), rig.patience_s * 4)
-        if not bench.session_header:
-            for check in _BY_HEADER:
-                notes.note(check, Result(Word.NOT_APPLICABLE, "it has no header that keeps a session on a shard"), 0.0)
-            return
-        sessions = _Sessions(rig, bench.session_header.encode())
-        for check, judge in _BY_HEADER.items():
-            await notes.take(check, judge(sessions), rig.patience_s * 4)
+        if not bench.affinity_command:
+            await _by_header(bench, rig, notes)
+    if bench.affinity_command:
+        keeping = dataclasses.replace(bench, command=bench.affinity_command)
+        async with keeping.rig(f"{name}-sessions", _SHARDS) as rig:
+            await _by_header(bench, rig, notes)
+
+
+async def _by_header(bench: Bench, rig: Rig, notes: Notes) -> None:
+    if not bench.session_header:
+        for check in _BY_HEADER:
+            notes.note(check, Result(Word.NOT_APPLICABLE, "it has no header that keeps a session on a shard"), 0.0)
+        return
+    sessions = _Sessions(rig, bench.session_header.encode())
+    for check, judge in _BY_HEADER.items():
+        await notes.take(check, judge(sessions), rig.patience_s * 4)

@@ -139,13 +139,15 @@ class Rig:
 class Bench:
     """All that the probes are told about the router that they judge, and where records go.
 
-    `session_header` is the one by which it keeps a session on a shard, "" if there is none.
+    `session_header` is the one by which it keeps a session on a shard, "" if there is none; `affinity_command` starts
+    it so that it does, where `command` does not.
     """
 
     command: str
     folder: Path
     guard: Guard
     session_header: str = ""
+    affinity_command: str = ""
     client: str = "nemo-gym"
     deadline_s: float = 10.0
     grace_s: float = 5.0

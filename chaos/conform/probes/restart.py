@@ -31,6 +31,7 @@ _WORKERS, _PAUSE_S = 8, 0.02
 _BEFORE_S, _DOWN_S = 1.0, 1.5
 _BACK_WITHIN_S = 10.0
 _SLACK_S = 5.0
+_LATE_S = 40.0  # some look for their shards every half minute while they start
 _ASKED = 20
 _NAME = Group.RESTART.name.lower()
 
@@ -63,7 +64,7 @@ def _drained(replies: Sequence[Reply], contract_flaw: Sequence[str]) -> Result:
     ends = ", ".join(f"{end} x{count}" for end, count in counts.most_common())
     seen = f"{len(replies)} requests in flight at SIGTERM: {ends}"
     lost = [str(reply) for reply in replies if not reply.ok]
-    right = "on SIGTERM take no new connection, let every request in flight end, then exit"
+    right = "on SIGTERM take no new connection, let all in flight end, then exit; or have the signal sent that does so"
     torn = {Ending.TRUNCATED, Ending.BAD_HTTP, Ending.PENDING}
     if any(reply.ending in torn for reply in replies):
         return Result(Word.UNSAFE, seen, right, lost[:6])
@@ -217,7 +218,7 @@ class _Starting:
         for backend in backends[:up]:
             await backend.up()
         urls = [backend.url for backend in backends]
-        router = self.bench.router(self.name, urls, start_within_s=self.patience_s + self.bench.deadline_s)
+        router = self.bench.router(self.name, urls, start_within_s=self.patience_s + _LATE_S)
         starting: asyncio.Task[object] = asyncio.ensure_future(self.stack.enter_async_context(router))
         await asyncio.wait([starting], timeout=self.patience_s)
         return backends, router, starting
@@ -236,17 +237,19 @@ async def _none_up(bench: Bench, usual_s: float) -> Result:
         early = await ask_once(bench, router.url, "early") if starting.done() and not starting.exception() else None
         for backend in backends:
             await backend.up()
+        began = time.monotonic()
         right = "start at once, say 409 or 500 while there is no shard, and find the shards when they come"
         try:
             await starting
-            began = time.monotonic()
             await bench.until_serving(router.url, _BACK_WITHIN_S)
         except RouterError as error:
-            how = "does not serve once they are up" if early else "does not come up"
+            how = f"does not serve {time.monotonic() - began:.0f} s after they are up"
             return Result(Word.UNSAFE, f"started before its shards, it {how}: {_first(error)}", right, [str(error)])
         serves = f"serves {time.monotonic() - began:.1f} s after they are up"
         if early is None:
-            return Result(Word.BOUNDED, f"it listens only when there are shards, and {serves}", right)
+            return Result(
+                Word.BOUNDED, f"started before its shards, it listens only once they are up: it {serves}", right
+            )
         seen = f"started before its shards, it answers {early.status or early.ending}, and {serves}"
         if bad := flaw(bench.contract, early):
             return Result(Word.UNSAFE, f"{seen}; {bad}", right, [str(early)])
