@@ -21,7 +21,7 @@ GYM_ROUTER = (
 )
 
 # Whose contract a client keeps that has none of its own name.
-_KEPT: Mapping[str, str] = {"gym-like": "nemo-gym"}
+_KEPT: Mapping[str, str] = {"gym-like": "nemo-gym", "nemo-gym-bounded": "nemo-gym", "openai-bounded": "openai"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Setup:
     vllm_python: str | None = None
     model: str | None = None
     vllm_args: tuple[str, ...] = ()
+    start_within_s: float = 20.0  # for the router
 
 
 def resolve_client(name: str) -> str:

@@ -12,6 +12,7 @@ from .choices import GYM_ROUTER, PLACEHOLDERS, Setup, resolve_client
 from .clients import CLIENTS
 from .commands import CONSOLE, refused
 from .compare_command import diff, replay
+from .conform.command import conform
 from .explore.cli import explore_command
 from .from_log_command import from_log
 from .gate import gate
@@ -33,6 +34,7 @@ app.command("diff")(diff)
 app.command("report")(report)
 app.command("explore")(explore_command)
 app.command("gate")(gate)
+app.command("conform")(conform)
 app.command("from-log")(from_log)
 
 

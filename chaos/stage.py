@@ -32,6 +32,7 @@ from .witness import BASELINE_ASKS
 
 FleetMaker = Callable[[FleetTable, Path], LocalFleet]
 _READY_WITHIN_S = 20.0
+_CUT_OFF_S = 0.25  # past the latest moment for an answer, so that one that is cut off is late for sure
 
 
 def _simulated(setup: Setup, kind: type[SimFleet] = SimFleet) -> FleetMaker:
@@ -231,10 +232,20 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
         )
         logs = [shard.log for shard in fleet.shards]
         history = recording.begin(case, limits, logs, {**fleet.versions, **await session.versions()})
-        router = await stack.enter_async_context(RouterUnderTest(session.setup.router_cmd, wiring, session.guard))
+        router = await stack.enter_async_context(
+            RouterUnderTest(
+                session.setup.router_cmd, wiring, session.guard, start_within_s=session.setup.start_within_s
+            )
+        )
+        await router.serves(session.setup.start_within_s)
         tap = await stack.enter_async_context(Wiretap(router.port, history.add))
         client = await stack.enter_async_context(
-            open_client(client_name, f"http://127.0.0.1:{tap.port}/v1", recording.say)
+            open_client(
+                client_name,
+                f"http://127.0.0.1:{tap.port}/v1",
+                recording.say,
+                answer_within_s=limits.deadline_s + limits.grace_s + _CUT_OFF_S,
+            )
         )
         yield Stage(
             case=case,

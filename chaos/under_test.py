@@ -17,6 +17,7 @@ from typing import Self
 
 from .asking import status_of
 from .choices import PLACEHOLDERS
+from .fleet import generates
 from .guard import Guard
 from .ports import PortLease
 from .processes import ProcessGroup
@@ -82,6 +83,15 @@ class RouterUnderTest:
                     f"the router under test gave no HTTP answer in {self._start_within_s:g} s: {self._said()}"
                 )
             await asyncio.sleep(0.02)  # the interval of a bounded poll
+
+    async def serves(self, within_s: float) -> bool:
+        """Wait until it passes a small generation through: it may answer before it has found its backends."""
+        give_up = time.monotonic() + within_s
+        while not await generates(self.url, within_s=within_s):
+            if time.monotonic() > give_up:
+                return False
+            await asyncio.sleep(0.02)  # the interval of a bounded poll
+        return True
 
     async def stop(self, signum: int = signal.SIGTERM, within_s: float = 10.0) -> None:
         """End the process by a signal, and by SIGKILL if it has not ended in time."""

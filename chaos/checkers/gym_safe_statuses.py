@@ -1,7 +1,8 @@
 """No status that the client retries without end or takes for a success, nor one that gives up too early."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from http import HTTPStatus
 
 from gymproof.validators import Behaviour, Contract, Handling
@@ -34,34 +35,43 @@ def _final(seen: _Seen) -> bool:
     return seen.behaviour is not None and seen.behaviour.tries == 1 and seen.status != HTTPStatus.OK
 
 
+class StatusFlaw(StrEnum):
+    """What may be wrong with a status, gravest first."""
+
+    UNKNOWN = "no status that HTTP knows"
+    ENDLESS = "retried without bound"
+    REDIRECT = "a redirect leads the client past the router"
+    UNTRACED = "a success that no shard gave"
+    SCORED = "a 400 of the router's own, which Gym may score as a rollout"
+    EARLY = "gives up while a shard without a fault could serve"
+
+
 # The first rule that applies names the flaw. What none of them names is safe.
-_FLAWS: Sequence[tuple[str, Callable[[_Seen], bool]]] = (
-    ("no status that HTTP knows", lambda seen: seen.behaviour is None),
-    ("retried without bound", _endless),
-    ("a redirect leads the client past the router", lambda seen: _REDIRECTS <= seen.status < _BAD_REQUEST),
-    ("a success that no shard gave", lambda seen: seen.status < _REDIRECTS and seen.untraced),
-    (
-        "a 400 of the router's own, which Gym may score as a rollout",
-        lambda seen: seen.client == CLIENT and seen.status == _BAD_REQUEST and seen.untraced,
-    ),
-    (
-        "gives up while a shard without a fault could serve",
-        lambda seen: _final(seen) and seen.untraced and seen.spare,
-    ),
+_FLAWS: Sequence[tuple[StatusFlaw, Callable[[_Seen], bool]]] = (
+    (StatusFlaw.UNKNOWN, lambda seen: seen.behaviour is None),
+    (StatusFlaw.ENDLESS, _endless),
+    (StatusFlaw.REDIRECT, lambda seen: _REDIRECTS <= seen.status < _BAD_REQUEST),
+    (StatusFlaw.UNTRACED, lambda seen: seen.status < _REDIRECTS and seen.untraced),
+    (StatusFlaw.SCORED, lambda seen: seen.client == CLIENT and seen.status == _BAD_REQUEST and seen.untraced),
+    (StatusFlaw.EARLY, lambda seen: _final(seen) and seen.untraced and seen.spare),
 )
 
 
 def check(history: History) -> Verdict:
     """Judge each status by the contract of the run's client, and by what shards answered to the same call."""
+    offences = [f"{flaw}: {show(attempt)}" for flaw, attempt in flaws(history)]
+    return unless(offences, "unsafe statuses", held=f"{len(history.attempts)} attempts with safe statuses")
+
+
+def flaws(history: History) -> Iterator[tuple[StatusFlaw, Attempt]]:
+    """Each attempt whose status is unsafe, and the flaw of it."""
     contract = contract_of(history)
     served = by_call(history.served)
-    offences = []
     for attempt in history.attempts:
         seen = _see(history, attempt, served.get((attempt.call, attempt.path), ()), contract)
         flaw = seen and next((name for name, applies in _FLAWS if applies(seen)), None)
         if flaw:
-            offences.append(f"{flaw}: {show(attempt)}")
-    return unless(offences, "unsafe statuses", held=f"{len(history.attempts)} attempts with safe statuses")
+            yield flaw, attempt
 
 
 def _see(history: History, attempt: Attempt, served: Sequence[Served], contract: Contract) -> _Seen | None:

@@ -4,7 +4,12 @@ Only the protocol belongs here. A client keeps its own retry loops: they are par
 it raises goes up as it is.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+Print = Callable[[str], None]
 
 
 class GymClient(Protocol):
@@ -15,3 +20,15 @@ class GymClient(Protocol):
 
     async def tokenize(self, **body: Any) -> Any:
         """POST `body` to `/tokenize` beside `/v1`; the decoded JSON, or the client's own exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """What a client is opened with: see `open_client`."""
+
+    base_url: str
+    on_print: Print | None = None
+    answer_within_s: float | None = None
+
+
+OpenClient = Callable[[ClientOptions], AbstractAsyncContextManager[GymClient]]

@@ -16,6 +16,8 @@ import aiohttp
 import orjson
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, retry_if_result, wait_fixed
 
+from .base import ClientOptions
+
 RATE_LIMIT_STATUSES = frozenset({429, 502, 503, 504, 520})  # each answer of these raises the limit by one
 RETRIED_STATUSES = RATE_LIMIT_STATUSES | {500}
 MAX_TRIES = 3
@@ -107,13 +109,10 @@ async def open_session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @asynccontextmanager
-async def open_gym_like(
-    base_url: str,
-    on_print: Callable[[str], None] | None = None,  # noqa: ARG001 - it prints nothing
-) -> AsyncIterator[GymLikeClient]:
+async def open_gym_like(options: ClientOptions) -> AsyncIterator[GymLikeClient]:
     """A client with a pool of its own, closed at the end."""
     async with open_session() as session:
-        yield GymLikeClient(base_url, session)
+        yield GymLikeClient(options.base_url, session)
 
 
 async def drain(response: aiohttp.ClientResponse) -> None:

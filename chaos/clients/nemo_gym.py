@@ -1,10 +1,12 @@
 """The real NeMo-Gym client, from the installed `nemo-gym` package."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from gymproof.validators.clients import nemo_gym
+
+from .base import ClientOptions
 
 
 class NemoGymClient:
@@ -24,10 +26,10 @@ class NemoGymClient:
 
 
 @asynccontextmanager
-async def open_nemo_gym(base_url: str, on_print: Callable[[str], None] | None = None) -> AsyncIterator[NemoGymClient]:
+async def open_nemo_gym(options: ClientOptions) -> AsyncIterator[NemoGymClient]:
     """Open the real client in the running loop, one at a time in a process; the first one costs about 5 s of imports.
 
     Raises ClientUnavailableError, which names the command that installs it, where `nemo-gym` is missing.
     """
-    async with nemo_gym.open_gym_client(on_print=on_print) as gym:
-        yield NemoGymClient(base_url, gym)
+    async with nemo_gym.open_gym_client(on_print=options.on_print) as gym:
+        yield NemoGymClient(options.base_url, gym)

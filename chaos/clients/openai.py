@@ -1,10 +1,12 @@
 """The real OpenAI Python SDK, from the installed `openai` package."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from gymproof.validators.clients import openai_sdk
+
+from .base import ClientOptions
 
 
 class OpenAIClient:
@@ -25,10 +27,7 @@ class OpenAIClient:
 
 
 @asynccontextmanager
-async def open_openai(
-    base_url: str,
-    on_print: Callable[[str], None] | None = None,  # noqa: ARG001 - it prints nothing
-) -> AsyncIterator[OpenAIClient]:
+async def open_openai(options: ClientOptions) -> AsyncIterator[OpenAIClient]:
     """Open the SDK in the running loop. Raises ClientUnavailableError, which names the command that installs it."""
     async with openai_sdk.open_openai() as sdk:
-        yield OpenAIClient(base_url, sdk)
+        yield OpenAIClient(options.base_url, sdk)

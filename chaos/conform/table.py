@@ -1,0 +1,66 @@
+"""A scorecard on a terminal: words that can be read without colour, and below them what would be right."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group as Renderables
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .findings import Finding, Group, Scorecard, Word
+
+_STYLE = {
+    Word.SAFE: "green",
+    Word.BOUNDED: "yellow",
+    Word.UNSAFE: "bold red",
+    Word.NOT_APPLICABLE: "dim",
+    Word.UNKNOWN: "magenta",
+}
+_BY_FAULT = (Group.ONE, Group.ALL, Group.RECOVERY)
+
+
+def scorecard(card: Scorecard) -> RenderableType:
+    """Faults with their three words, the other groups below, what to mend at the end."""
+    others = [finding for finding in card.findings if finding.group not in _BY_FAULT]
+    parts: list[RenderableType] = [_faults(card)]
+    if others:
+        parts.append(_others(others))
+    return Renderables(*parts, *_to_mend(card.findings), Text(_counted(card), style="bold"))
+
+
+def _faults(card: Scorecard) -> Table:
+    words = card.words()
+    rows = Table(title=f"{card.title} {card.version}".strip())
+    for column in ("fault", *_BY_FAULT):
+        rows.add_column(column)
+    checks = dict.fromkeys(finding.check for finding in card.findings if finding.group in _BY_FAULT)
+    for check in sorted(checks):
+        rows.add_row(check, *(_word(words.get((group, check))) for group in _BY_FAULT))
+    return rows
+
+
+def _others(found: Sequence[Finding]) -> Table:
+    rows = Table("group", "check", "verdict", "seen")
+    for finding in found:
+        rows.add_row(finding.group, finding.check, _word(finding.word), Text(finding.seen, overflow="fold"))
+    return rows
+
+
+def _word(word: Word | None) -> Text:
+    return Text("-" if word is None else word, style="" if word is None else _STYLE[word])
+
+
+def _to_mend(found: Sequence[Finding]) -> Iterator[RenderableType]:
+    """Each piece of advice once, with the checks that call for it and what one of them saw."""
+    advice: dict[str, list[Finding]] = {}
+    for finding in found:
+        if finding.right:
+            advice.setdefault(finding.right, []).append(finding)
+    for right, calls in sorted(advice.items(), key=lambda item: -len(item[1])):
+        checks = ", ".join(f"{finding.check} ({finding.group.name.lower()})" for finding in calls)
+        yield Text.assemble((f"\n{right}\n", "bold"), f"  {checks}\n", (f"  seen: {calls[0].seen}", "dim"))
+
+
+def _counted(card: Scorecard) -> str:
+    counts = [f"{sum(one.word is word for one in card.findings)} {word}" for word in Word]
+    return f"\n{', '.join(counts)}; {card.seconds:.0f} s" + ("" if card.complete else "; INCOMPLETE: interrupted")
