@@ -6,6 +6,7 @@ A flaw is a row. Its `right` is addressed to the router's author: it says what t
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from gymproof.validators import Contract
@@ -22,7 +23,7 @@ from .findings import Group, Word
 
 @dataclass(frozen=True)
 class Met:
-    """What came of the load that met a fault: its attempts, calls and rollouts alone. `whole` is all of the run."""
+    """What came of the requests on one path that met a fault, in `load`. `whole` is all of the run."""
 
     case: FaultCase
     load: History
@@ -103,10 +104,13 @@ def _lost(met: Met) -> Iterator[str]:
 
 
 def _in_vain(met: Met) -> Iterator[str]:
-    """Calls that used up their tries. One that is told to give up at its second try has a router that learns."""
-    for attempts in () if met.servable else by_call(met.load.attempts).values():
+    """Calls that used up all their tries, although they began when others had failed, and the router could know."""
+    if met.servable:
+        return
+    known = min((call.ended for call in met.load.calls if call.ended is not None), default=inf)
+    for attempts in by_call(met.load.attempts).values():
         behaviour = met.contract.statuses.get(attempts[-1].status or 0)
-        if behaviour is not None and behaviour.tries == len(attempts) > 1:
+        if behaviour is not None and behaviour.tries == len(attempts) > 1 and attempts[0].started >= known:
             yield f"{len(attempts)} tries, the last: {_line(met, attempts[-1])}"
 
 
@@ -129,18 +133,26 @@ def _idle(met: Met) -> Iterator[str]:
         yield f"shards that served no rollout: {idle or 'none'}; {recovery.detail}"
 
 
-def phase(history: History, name: str) -> History:
-    """The history with the attempts, calls and rollouts of one phase only. A call's tag begins with its phase."""
+def phase(history: History, name: str, path: str = "") -> History:
+    """The history of one phase only, and of one path if it is named. A call's tag begins with its phase.
+
+    A rollout that was lost is one of the path on which its last call was.
+    """
+    last = {call.rollout: call.path for call in history.calls}
 
     def mine(records: Sequence[Any]) -> list[Any]:
-        return [record for record in records if record.call.startswith(name)]
+        return [record for record in records if record.call.startswith(name) and path in ("", record.path)]
 
     return replace(
         history,
         attempts=mine(history.attempts),
         calls=mine(history.calls),
         served=mine(history.served),
-        rollouts=[rollout for rollout in history.rollouts if rollout.phase == name],
+        rollouts=[
+            rollout
+            for rollout in history.rollouts
+            if rollout.phase == name and (rollout.completed or path in ("", last.get(rollout.rollout, path)))
+        ],
         sink=None,
     )
 

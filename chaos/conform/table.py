@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .findings import Finding, Group, Scorecard, Word
+from .verdict import ALSO
 
 _STYLE = {
     Word.SAFE: "green",
@@ -31,7 +32,7 @@ def scorecard(card: Scorecard) -> RenderableType:
 def _faults(card: Scorecard) -> Table:
     words = card.words()
     rows = Table(title=f"{card.title} {card.version}".strip())
-    for column in ("fault", *_BY_FAULT):
+    for column in ("fault on", "one shard", "every shard", "recovery"):
         rows.add_column(column)
     checks = dict.fromkeys(finding.check for finding in card.findings if finding.group in _BY_FAULT)
     for check in sorted(checks):
@@ -52,13 +53,15 @@ def _word(word: Word | None) -> Text:
 
 def _to_mend(found: Sequence[Finding]) -> Iterator[RenderableType]:
     """Each piece of advice once, with the checks that call for it and what one of them saw."""
-    advice: dict[str, list[Finding]] = {}
+    advice: dict[str, dict[Group, list[Finding]]] = {}
     for finding in found:
-        if finding.right:
-            advice.setdefault(finding.right, []).append(finding)
-    for right, calls in sorted(advice.items(), key=lambda item: -len(item[1])):
-        checks = ", ".join(f"{finding.check} ({finding.group.name.lower()})" for finding in calls)
-        yield Text.assemble((f"\n{right}\n", "bold"), f"  {checks}\n", (f"  seen: {calls[0].seen}", "dim"))
+        for right in filter(None, finding.right.split(ALSO)):
+            advice.setdefault(right, {}).setdefault(finding.group, []).append(finding)
+    for right, groups in advice.items():
+        yield Text(f"\n{right}", style="bold")
+        for group, calls in groups.items():
+            checks = ", ".join(finding.check for finding in calls)
+            yield Text.assemble(f"  {group}: {checks}", (f"\n    {calls[0].check}: {calls[0].seen}", "dim"))
 
 
 def _counted(card: Scorecard) -> str:

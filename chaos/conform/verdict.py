@@ -2,19 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from dataclasses import dataclass
+from itertools import groupby
 
 from gymproof.validators import Contract
 from gymproof.validators.status import right_status
 
+from ..asking import CHAT_PATH
 from ..clients.bounded import NOT_OFFERED
+from ..clients.rollouts import TOKENIZE_PATH
 from ..history import Attempt, Ending, History
 from ..runner import Result
 from .faults import FaultCase
 from .findings import Finding, Group, Word
 from .flaws import AFTERWARDS, UNDER_FAULT, Flaw, Met, phase
 
+ALSO = " Also: "  # between two pieces of advice
+_STRUCK = (Group.ONE, Group.ALL)
 _SHOWN = 4  # pieces of evidence for each flaw
 _GRAVEST = (Word.UNSAFE, Word.UNKNOWN, Word.BOUNDED, Word.SAFE)
 
@@ -43,56 +47,78 @@ def doubt(result: Result) -> str:
 
 
 def findings(runs: Sequence[Run]) -> list[Finding]:
-    """One finding for each case, and one on the recovery after each fault, whatever it was on."""
-    struck = [run for run in runs if run.case.group is not Group.RECOVERY]
-    by_check = groupby(sorted(struck, key=lambda run: run.case.check), key=lambda run: run.case.check)
-    return [*map(finding, runs), *(_worst([recovery(run) for run in group]) for _, group in by_check)]
+    """What each case says of generations; of all of them together, how recovery went and what became of /tokenize."""
+    by_check = sorted((run for run in runs if run.case.group in _STRUCK), key=lambda run: run.case.check)
+    return [
+        *map(finding, runs),
+        *(_worst([recovery(run) for run in group]) for _, group in groupby(by_check, key=lambda run: run.case.check)),
+        *(tokenize(group, mine) for group in _STRUCK if (mine := [run for run in runs if run.case.group is group])),
+    ]
 
 
 def finding(run: Run) -> Finding:
-    """What was seen while the fault was on; of a case that strikes no shard, also what was seen afterwards."""
-    table = UNDER_FAULT if run.case.group is not Group.RECOVERY else {**UNDER_FAULT, **AFTERWARDS}
-    made = _judge(run, table)
+    """What was seen of generations while the fault was on; where no shard is struck, also what was seen afterwards."""
+    table = UNDER_FAULT if run.case.group in _STRUCK else {**UNDER_FAULT, **AFTERWARDS}
+    made = _judge(run, table, CHAT_PATH)
     return made.model_copy(update={"group": run.case.group, "seconds": round(run.result.seconds, 1)})
 
 
 def recovery(run: Run) -> Finding:
     """What was seen after the healing."""
-    return _judge(run, AFTERWARDS)
+    made = _judge(run, AFTERWARDS, "")
+    known = made.word is not Word.UNKNOWN and run.result.history
+    return made.model_copy(update={"seen": _back(run.result.history)}) if known else made
 
 
-def _judge(run: Run, table: Mapping[str, Flaw]) -> Finding:
+def tokenize(group: Group, runs: Sequence[Run]) -> Finding:
+    """What was seen of /tokenize under all faults on one shard, or on all: each turn of a training rollout needs it."""
+    check = f"tokenize_with_a_fault_on_{group.name.lower()}"
+    made = [one for run in runs if (one := _judge(run, UNDER_FAULT, TOKENIZE_PATH)).word is not Word.UNKNOWN]
+    base = Finding(group=Group.PATHS, check=check, word=Word.NOT_APPLICABLE, seen="the router has no /tokenize")
+    if not made:
+        return base
+    worst = min(made, key=_gravity)
+    alike = [one.check for one in made if one.word is worst.word]
+    seen = f"{len(alike)} of {len(made)} faults, such as {worst.check}: {worst.seen}"
+    return worst.model_copy(update={"group": Group.PATHS, "check": check, "seen": seen})
+
+
+def _judge(run: Run, table: Mapping[str, Flaw], path: str) -> Finding:
     history = run.result.history
     base = Finding(
         group=Group.RECOVERY, check=run.case.check, word=Word.UNKNOWN, seen=doubt(run.result), records=run.records
     )
     if history is None or base.seen:
         return base
-    met = _met(run.case, history)
-    found = {flaw: lines for flaw in table.values() if (lines := list(dict.fromkeys(flaw.find(met))))}
-    word = min((flaw.word for flaw in found), key=_GRAVEST.index, default=Word.SAFE)
-    grave = {flaw: lines for flaw, lines in found.items() if flaw.word is word}
-    words = _statuses(met.contract)
+    if path in _missing(history):
+        return base.model_copy(update={"seen": f"the router has no {path}"})
+    met = Met(run.case, phase(history, "fault", path), history)
+    found = {name: lines for name, flaw in table.items() if (lines := list(dict.fromkeys(flaw.find(met))))}
+    word = min((table[name].word for name in found), key=_GRAVEST.index, default=Word.SAFE)
+    grave = [name for name in found if table[name].word is word]
+    rights = (table[name].right.format(**_statuses(met.contract)) for name in grave)
     return base.model_copy(
         update={
             "word": word,
-            "seen": _back(history) if table is AFTERWARDS else _seen(met.load),
-            "right": " ".join(dict.fromkeys(flaw.right.format(**words) for flaw in grave)),
-            "evidence": (*_fault(history), *(line for lines in grave.values() for line in islice(lines, _SHOWN))),
+            "seen": _seen(met.load),
+            "right": ALSO.join(dict.fromkeys(rights)),
+            "evidence": (*_fault(history), *(line for name in grave for line in found[name][:_SHOWN])),
         }
     )
 
 
-def _met(case: FaultCase, history: History) -> Met:
-    load = phase(history, "fault")
-    missing = {one.path for one in history.attempts if one.call.startswith("baseline") and one.status in NOT_OFFERED}
-    offered = [one for one in load.attempts if one.path not in missing]
-    return Met(case, replace(load, attempts=offered), history)
+def _missing(history: History) -> set[str]:
+    """Paths that the router does not have at all."""
+    return {one.path for one in phase(history, "baseline").attempts if one.status in NOT_OFFERED}
+
+
+def _gravity(finding: Finding) -> int:
+    return _GRAVEST.index(finding.word)
 
 
 def _worst(halves: Sequence[Finding]) -> Finding:
     """One finding of two on the same check."""
-    worst = min(halves, key=lambda half: _GRAVEST.index(half.word))
+    worst = min(halves, key=_gravity)
     return worst.model_copy(update={"seen": "; ".join(dict.fromkeys(half.seen for half in halves))})
 
 
