@@ -107,7 +107,8 @@ def _in_vain(met: Met) -> Iterator[str]:
     """Calls that used up all their tries, although they began when others had failed, and the router could know."""
     if met.servable:
         return
-    known = min((call.ended for call in met.load.calls if call.ended is not None), default=inf)
+    failed = [call.ended for call in met.load.calls if call.outcome is not Outcome.RETURNED and call.ended is not None]
+    known = min(failed, default=inf)
     for attempts in by_call(met.load.attempts).values():
         behaviour = met.contract.statuses.get(attempts[-1].status or 0)
         if behaviour is not None and behaviour.tries == len(attempts) > 1 and attempts[0].started >= known:
