@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -99,15 +98,19 @@ async def judge_router(
         seed=seed,
         start_within_s=subject.start_within_s,
     )
+
+    def tell(what: str) -> None:
+        report(what, len(judgement.runs), len(chosen))
+
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(Session(setup)) for _ in range(jobs)]
-        report("without a fault", 0, len(chosen))
+        tell("without a fault")
         await _check_serves(sessions[0])
         judgement.versions |= await sessions[0].versions()
         queue = deque(sorted(chosen, key=lambda case: not case.silent))  # the long ones first
         async with asyncio.TaskGroup() as group:
             for session in sessions:
-                group.create_task(_work(session, queue, judgement, partial(report, total=len(chosen))))
+                group.create_task(_work(session, queue, judgement, tell))
     return judgement.scorecard(complete=True)
 
 
@@ -130,10 +133,10 @@ async def _check_serves(session: Session) -> None:
         raise ConformError(f"{why}\nrecords: {result.folder}")
 
 
-async def _work(session: Session, queue: deque[FaultCase], judgement: Judgement, report: Report) -> None:
+async def _work(session: Session, queue: deque[FaultCase], judgement: Judgement, tell: Callable[[str], None]) -> None:
     while queue:
         case = queue.popleft()
-        report(case.case.name, len(judgement.runs))
+        tell(case.case.name)
         judgement.runs.append(await _run(session, case))
 
 

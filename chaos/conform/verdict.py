@@ -66,8 +66,10 @@ def finding(run: Run) -> Finding:
 def recovery(run: Run) -> Finding:
     """What was seen after the healing."""
     made = _judge(run, AFTERWARDS, "")
-    known = made.word is not Word.UNKNOWN and run.result.history
-    return made.model_copy(update={"seen": _back(run.result.history)}) if known else made
+    history = run.result.history
+    if made.word is Word.UNKNOWN or history is None:
+        return made
+    return made.model_copy(update={"seen": _back(history)})
 
 
 def tokenize(group: Group, runs: Sequence[Run]) -> Finding:
@@ -123,9 +125,8 @@ def _worst(halves: Sequence[Finding]) -> Finding:
 
 
 def _statuses(contract: Contract) -> dict[str, str]:
-    *most, last = map(str, sorted(contract.unbounded_statuses())) or ("a status",)
     return {
-        "endless": f"{', '.join(most)} or {last}" if most else last,
+        "endless": " or ".join(map(str, sorted(contract.unbounded_statuses()))),
         "retry": str(right_status("retry", contract)),
         "give_up": str(right_status("give_up", contract)),
     }
