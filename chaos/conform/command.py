@@ -3,25 +3,29 @@
 import asyncio
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..choices import GYM_ROUTER, PLACEHOLDERS
-from ..commands import CONSOLE, ERRORS, INTERRUPTED, progress_bar, refused
+from ..choices import PLACEHOLDERS
+from ..commands import BAD_INPUT, CONSOLE, ERRORS, INTERRUPTED, progress_bar, refused
 from ..provision import ToxiproxyUnavailableError
 from ..scenario import ScenarioError
-from ..under_test import RouterError
+from ..under_test import RouterError, check_command
 from .findings import Finding, Scorecard, Word
-from .run import SCORECARD, ConformError, Judgement, Subject, judge_router
+from .peers import PRESETS, PresetError, find, missing, version
+from .run import SCORECARD, ConformError, Judgement, Subject, choose, judge_router
 from .table import scorecard
 
 CLIENTS = ("nemo-gym", "openai")
 
 
 def conform(
-    router: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A router that is known by name.")] = None,
+    router: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help=f"A router known by name: {', '.join(PRESETS)}.")
+    ] = None,
     router_cmd: Annotated[
         str | None,
         typer.Option(
@@ -29,6 +33,7 @@ def conform(
         ),
     ] = None,
     name: Annotated[str, typer.Option(metavar="LABEL", help="What to call that one.")] = "router",
+    session_header: Annotated[str, typer.Option(metavar="NAME", help="The header by which it keeps sessions.")] = "",
     client: Annotated[str, typer.Option(help=f"By whose contract: {', '.join(CLIENTS)}.")] = CLIENTS[0],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where records go (conform-runs/TIME).")] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="WORD", help="Only this check, or this group.")] = None,
@@ -36,28 +41,56 @@ def conform(
     seed: Annotated[int, typer.Option(help="Seed of prompts and of simulated answers.")] = 0,
 ) -> None:
     """Judge routers. Exit 0: nothing unsafe; 1: something unsafe; 2: bad input, or something could not be told."""
-    if client not in CLIENTS:
-        raise refused(ValueError(f"--client {client}: no contract to judge by; known: {', '.join(CLIENTS)}"))
-    subjects = _subjects(router or [], router_cmd, name)
     folder = out or Path("conform-runs") / time.strftime("%Y%m%d-%H%M%S")
+    try:
+        if client not in CLIENTS:
+            raise ConformError(f"--client {client}: no contract to judge by; known: {', '.join(CLIENTS)}")
+        chosen = choose(only or ())
+        subjects = [*map(_preset, router or ()), *_own(router_cmd, name, session_header)]
+        if not subjects:
+            raise ConformError("which router? --router NAME, or --router-cmd CMD")
+    except (ConformError, PresetError, RouterError, ScenarioError) as error:
+        raise refused(error) from error
     # A run that is told to stop cleans up after itself, by whatever signal.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cards = [_judge(Judgement(subject, client), folder / subject.name, only or [], jobs, seed) for subject in subjects]
+    cards = [_judge(Judgement(subject, client, chosen), folder / subject.name, jobs, seed) for subject in subjects]
     raise typer.Exit(exit_code([finding for card in cards for finding in card.findings]))
 
 
-def exit_code(found: list[Finding]) -> int:
-    """1 if anything is unsafe, else 2 if anything is unknown, else 0."""
+def exit_code(found: Sequence[Finding]) -> int:
+    """1 if anything is unsafe, else 2 if anything is unknown or nothing was asked, else 0."""
     words = {finding.word for finding in found}
-    return 1 if Word.UNSAFE in words else 2 if Word.UNKNOWN in words or not found else 0
+    if Word.UNSAFE in words:
+        return 1
+    return BAD_INPUT if Word.UNKNOWN in words or not words else 0
 
 
-def _subjects(_names: list[str], command: str | None, label: str) -> list[Subject]:
-    """The routers that were asked for."""
-    return [Subject(label, command or GYM_ROUTER)]
+def _preset(name: str) -> Subject:
+    """A router that is known by name. Raises PresetError, and ConformError with what installs it."""
+    preset = find(name)
+    if lacks := missing(preset):
+        raise ConformError(lacks)
+    return Subject(
+        name=preset.name,
+        command=preset.command,
+        title=preset.title,
+        version=version(preset),
+        settings=preset.settings,
+        session_header=preset.session_header or "",
+        affinity_command=preset.affinity_command,
+        start_within_s=preset.start_within_s,
+    )
 
 
-def _judge(judgement: Judgement, folder: Path, only: list[str], jobs: int, seed: int) -> Scorecard:
+def _own(command: str | None, label: str, session_header: str) -> list[Subject]:
+    """The router that a command starts, if there is one. Raises RouterError."""
+    if command is None:
+        return []
+    check_command(command)
+    return [Subject(label, command, session_header=session_header)]
+
+
+def _judge(judgement: Judgement, folder: Path, jobs: int, seed: int) -> Scorecard:
     """Judge one router, show and write what was found, whatever ended it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,12 +100,12 @@ def _judge(judgement: Judgement, folder: Path, only: list[str], jobs: int, seed:
             def report(what: str, done: int, total: int) -> None:
                 progress.update(task, description=f"{judgement.subject.name}: {what}", completed=done, total=total)
 
-            card = asyncio.run(judge_router(judgement, folder, only=only, jobs=jobs, seed=seed, report=report))
-    except (ConformError, RouterError, ScenarioError, ToxiproxyUnavailableError, OSError) as error:
+            card = asyncio.run(judge_router(judgement, folder, jobs=jobs, seed=seed, report=report))
+    except (ConformError, RouterError, ToxiproxyUnavailableError, OSError) as error:
         raise refused(error) from error
     except KeyboardInterrupt:
         _tell(judgement.scorecard(complete=False), folder)
-        ERRORS.print(f"gym-chaos: interrupted after {len(judgement.runs)} cases; all processes are ended")
+        ERRORS.print(f"gym-chaos: interrupted after {judgement.done} checks; all processes are ended")
         raise typer.Exit(INTERRUPTED) from None
     _tell(card, folder)
     return card

@@ -78,6 +78,9 @@ def _late(met: Met) -> Iterator[str]:
             yield _line(met, attempt)
 
 
+_redirected = _status(StatusFlaw.REDIRECT, StatusFlaw.UNKNOWN)
+
+
 def _unusable(met: Met) -> Iterator[str]:
     yield from _status(StatusFlaw.UNTRACED)(met)
     for rollout in met.load.rollouts:
@@ -86,9 +89,13 @@ def _unusable(met: Met) -> Iterator[str]:
 
 
 def _changed(met: Met) -> Iterable[str]:
-    """Bodies that only a fault made the router change: what it does to every body is judged by itself."""
+    """Bodies that only a fault made the router change: what it does to every body is judged by itself.
+
+    What a fault has spoiled on the way, and the router passed on, is no change of the router's.
+    """
     usual = body_intact.check(phase(met.whole, "baseline"))
-    return body_intact.check(met.load).evidence if usual.status is Status.PASS else ()
+    passed_on = any(True for find in (_unusable, _redirected) for _ in find(met))
+    return body_intact.check(met.load).evidence if usual.status is Status.PASS and not passed_on else ()
 
 
 def _never_ended(met: Met) -> Iterator[str]:
@@ -171,7 +178,7 @@ UNDER_FAULT: Mapping[str, Flaw] = {
     ),
     "retried without end": Flaw(
         Word.UNSAFE,
-        "Never answer {endless}, nor pass one on: {retry} where another try may help, {give_up} where none will.",
+        "Never answer any of {endless}, nor pass one on: {retry} where another try may help, {give_up} where none will.",
         _status(StatusFlaw.ENDLESS),
     ),
     "unanswered": Flaw(
@@ -191,9 +198,7 @@ UNDER_FAULT: Mapping[str, Flaw] = {
         "Parse what a backend says and write one well-formed answer; what cannot be parsed is a failed attempt.",
         _ended(Ending.BAD_HTTP),
     ),
-    "redirected": Flaw(
-        Word.UNSAFE, "Pass no redirect on: it is a failed attempt.", _status(StatusFlaw.REDIRECT, StatusFlaw.UNKNOWN)
-    ),
+    "redirected": Flaw(Word.UNSAFE, "Pass no redirect on: it is a failed attempt.", _redirected),
     "false success": Flaw(
         Word.UNSAFE,
         "Look into a success before passing it on: 200, whole JSON, choices, no error object and no finish_reason "

@@ -1,4 +1,4 @@
-"""A conformance run of one router: its fault cases, some at once, then the probes."""
+"""A conformance run of one router: its fault cases, some at once, then the probes, one group after the other."""
 
 import asyncio
 import platform
@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 from gymproof.validators import load_contract
 
 from ..choices import Setup
+from ..guard import Guard
 from ..recording import load_run, machine
 from ..report import write as write_report
 from ..runner import run_case
@@ -21,11 +23,13 @@ from ..stage import Session
 from ..summary import write_verdicts
 from .faults import FaultCase, fault_cases, without_fault
 from .findings import Finding, Group, Scorecard
+from .probes import PROBES, Bench, probe
 from .verdict import Run, doubt, findings
 
 RUNS = 3  # of a case that says nothing, before that is its verdict
-SCORECARD = "scorecard.json"
+SCORECARD, PROBED = "scorecard.json", "probes"  # in a router's folder
 
+Tell = Callable[[str], None]
 Report = Callable[[str, int, int], None]  # what is done now, how many cases are done, of how many
 
 
@@ -39,15 +43,54 @@ class ConformError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The router that is judged."""
+    """The router that is judged; the fields are those of a `Preset`, with the version that was found."""
 
     name: str
-    command: str  # a `--router-cmd` template
+    command: str
     title: str = ""
     version: str = ""
     settings: str = ""
-    notes: str = ""
+    session_header: str = ""
+    affinity_command: str = ""
     start_within_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a run is to judge: `only` are the words that chose it, none of them for everything."""
+
+    cases: Sequence[FaultCase]
+    groups: Sequence[Group]  # of probes
+    only: frozenset[str] = frozenset()
+
+    def has(self, finding: Finding) -> bool:
+        """Whether this was asked for."""
+        return not self.only or finding.check in self.only or word_of(finding.group) in self.only
+
+    def __len__(self) -> int:
+        return len(self.cases) + len(self.groups)
+
+
+def word_of(group: Group) -> str:
+    """By which `--only` knows a group."""
+    return group.name.lower()
+
+
+def choose(only: Sequence[str] = ()) -> Chosen:
+    """The cases and probes whose check or group a word names. Raises ScenarioError for a word that names nothing."""
+    cases = fault_cases()
+    checks = {check for probe in PROBES.values() for check in probe.checks}
+    known = {*(case.check for case in cases), *map(word_of, Group), *checks}
+    unknown = [word for word in only if word not in known]
+    if unknown:
+        raise ScenarioError(f"--only {unknown[0]}: no such check or group; known: {', '.join(sorted(known))}")
+    words = frozenset(only)
+    all_cases = not only or word_of(Group.RECOVERY) in words
+    return Chosen(
+        [case for case in cases if all_cases or {case.check, word_of(case.group)} & words],
+        [group for group, probe in PROBES.items() if not only or {*probe.checks, word_of(group)} & words],
+        words,
+    )
 
 
 @dataclass
@@ -56,10 +99,16 @@ class Judgement:
 
     subject: Subject
     client: str  # "nemo-gym" or "openai"
+    chosen: Chosen
     runs: list[Run] = field(default_factory=list)
-    probed: list[Finding] = field(default_factory=list)
+    probed: list[Sequence[Finding]] = field(default_factory=list)  # by each group of probes
     versions: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
+
+    @property
+    def done(self) -> int:
+        """Cases and groups of probes."""
+        return len(self.runs) + len(self.probed)
 
     def scorecard(self, *, complete: bool) -> Scorecard:
         """As a value."""
@@ -70,27 +119,25 @@ class Judgement:
             version=subject.version,
             command=subject.command,
             settings=subject.settings,
-            notes=subject.notes,
             client=f"{contract.client} {contract.version}",
             started=self.started,
             seconds=round(time.time() - self.started, 1),
             complete=complete,
             versions={"gymproof": version("gymproof"), "python": platform.python_version(), **self.versions},
             machine={key: str(value) for key, value in machine().items()},
-            findings=(*findings(self.runs), *self.probed),
+            findings=tuple(filter(self.chosen.has, (*findings(self.runs), *chain(*self.probed)))),
         )
 
 
 async def judge_router(
-    judgement: Judgement, out: Path, *, only: Sequence[str] = (), jobs: int = 3, seed: int = 0, report: Report = _silent
+    judgement: Judgement, out: Path, *, jobs: int = 3, seed: int = 0, report: Report = _silent
 ) -> Scorecard:
-    """Judge a router by the chosen checks, `jobs` cases at once, and write its scorecard into `out`.
+    """Judge a router, `jobs` cases at once, with their records in `out`.
 
     What is found is in `judgement` at once, so that a run that is cancelled has not been in vain. Raises ConformError,
-    RouterError for a command that cannot be run, and ScenarioError for a word of `only` that names nothing.
+    and RouterError for a command that cannot be run.
     """
-    chosen = choose(only)
-    subject = judgement.subject
+    chosen, subject = judgement.chosen, judgement.subject
     setup = Setup(
         out=out,
         client=f"{judgement.client}-bounded",
@@ -100,29 +147,36 @@ async def judge_router(
     )
 
     def tell(what: str) -> None:
-        report(what, len(judgement.runs), len(chosen))
+        report(what, judgement.done, len(chosen))
 
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(Session(setup)) for _ in range(jobs)]
         tell("without a fault")
         await _check_serves(sessions[0])
-        judgement.versions |= await sessions[0].versions()
-        queue = deque(sorted(chosen, key=lambda case: not case.silent))  # the long ones first
+        queue = deque(sorted(chosen.cases, key=lambda case: not case.silent))  # the long ones first
         async with asyncio.TaskGroup() as group:
             for session in sessions:
                 group.create_task(_work(session, queue, judgement, tell))
+        for session in sessions:
+            judgement.versions |= await session.versions()
+        await _probe(sessions[0].guard, out, judgement, tell)
     return judgement.scorecard(complete=True)
 
 
-def choose(only: Sequence[str]) -> list[FaultCase]:
-    """The cases whose check or group a word names; all of them if there is no word. Raises ScenarioError."""
-    cases = fault_cases()
-    known = {*(case.check for case in cases), *(group.name.lower() for group in Group)}
-    unknown = [word for word in only if word not in known]
-    if unknown:
-        raise ScenarioError(f"--only {unknown[0]}: no such check or group; known: {', '.join(sorted(known))}")
-    names = set(only) | ({"one", "all"} if "recovery" in only else set())
-    return [case for case in cases if not only or {case.check, case.group.name.lower()} & names]
+async def _probe(guard: Guard, out: Path, judgement: Judgement, tell: Tell) -> None:
+    subject = judgement.subject
+    for group in judgement.chosen.groups:
+        tell(group)
+        own = subject.affinity_command if group is Group.AFFINITY else ""
+        bench = Bench(
+            command=own or subject.command,
+            folder=out / PROBED,
+            guard=guard,
+            session_header=subject.session_header,
+            client=judgement.client,
+            start_within_s=subject.start_within_s,
+        )
+        judgement.probed.append(await probe(bench, [group]))
 
 
 async def _check_serves(session: Session) -> None:
@@ -133,7 +187,7 @@ async def _check_serves(session: Session) -> None:
         raise ConformError(f"{why}\nrecords: {result.folder}")
 
 
-async def _work(session: Session, queue: deque[FaultCase], judgement: Judgement, tell: Callable[[str], None]) -> None:
+async def _work(session: Session, queue: deque[FaultCase], judgement: Judgement, tell: Tell) -> None:
     while queue:
         case = queue.popleft()
         tell(case.case.name)

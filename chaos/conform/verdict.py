@@ -126,7 +126,7 @@ def _worst(halves: Sequence[Finding]) -> Finding:
 
 def _statuses(contract: Contract) -> dict[str, str]:
     return {
-        "endless": " or ".join(map(str, sorted(contract.unbounded_statuses()))),
+        "endless": ", ".join(map(str, sorted(contract.unbounded_statuses()))),
         "retry": str(right_status("retry", contract)),
         "give_up": str(right_status("give_up", contract)),
     }
