@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -73,29 +74,33 @@ def run(  # noqa: PLR0917 - typer makes options of them
     vllm_arg: Annotated[list[str] | None, typer.Option(metavar="ARG", help="One more argument for vllm serve.")] = None,
 ) -> None:
     """Run scenarios and judge them. Exit 0: all passed; 1: one failed; 2: bad input, or it could not be told."""
+    setup = Setup(
+        out=out or Path("chaos-runs") / time.strftime("%Y%m%d-%H%M%S"),
+        fleet=fleet,
+        client=client,
+        router_cmd=router_cmd,
+        seed=seed,
+        toxiproxy_url=toxiproxy_url,
+        shards=shards,
+        vllm_python=vllm_python,
+        model=model,
+        vllm_args=tuple(vllm_arg or ()),
+    )
+    raise typer.Exit(_run(scenarios, setup, junit))
+
+
+def _run(scenarios: Sequence[str], setup: Setup, junit: Path | None) -> int:
+    """Judge, and tell it whatever ends the run. Returns the exit code; raises typer.Exit for bad input."""
     try:
         chosen = [case for path in find(scenarios) for case in cases(path)]
-        folder = out or Path("chaos-runs") / time.strftime("%Y%m%d-%H%M%S")
-        session = Session(
-            Setup(
-                out=folder,
-                fleet=fleet,
-                client=client,
-                router_cmd=router_cmd,
-                seed=seed,
-                toxiproxy_url=toxiproxy_url,
-                shards=shards,
-                vllm_python=vllm_python,
-                model=model,
-                vllm_args=tuple(vllm_arg or ()),
-            )
-        )
-        folder.mkdir(parents=True, exist_ok=True)
+        session = Session(setup)
+        setup.out.mkdir(parents=True, exist_ok=True)
         if junit is not None:
             junit.open("a").close()
     except (ScenarioError, RouterError, OSError) as error:
         raise refused(error) from error
-    CONSOLE.print(f"client: {resolve_client(client)}   router: {router_cmd.split()[0]}   records: {folder}")
+    router = setup.router_cmd.split()[0]
+    CONSOLE.print(f"client: {resolve_client(setup.client)}   router: {router}   records: {setup.out}")
     # A run that is told to stop cleans up after itself, by whatever signal.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results: list[Result] = []
@@ -103,7 +108,7 @@ def run(  # noqa: PLR0917 - typer makes options of them
         judge_all(chosen, session, results)
     finally:
         tell(results, junit)
-    raise typer.Exit(exit_code(results))
+    return exit_code(results)
 
 
 def main() -> None:

@@ -207,45 +207,20 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
     table = session.fleet_table(case.scenario.fleet)
     fleet = await session.fleet(table)
     case = case.fitted(table, fleet.pace)
-    scenario = case.scenario
-    client_name = resolve_client(session.setup.client if session.setup.client != "auto" else scenario.load.client)
-    await session.prepare_client(client_name)
-    limits = Limits(
-        shards=len(fleet.shards),
-        prefill=table.prefill,
-        client=client_name,
-        seed=session.setup.seed,
-        **dict(scenario.limits),
-    )
-    layers = {plan.fault.layer for plan in scenario.fault}
+    limits = _limits(session.setup, case)
+    await session.prepare_client(limits.client)
+    layers = {plan.fault.layer for plan in case.scenario.fault}
     async with AsyncExitStack() as stack:
         hops = [await _hops(stack, session, shard, layers, case) for shard in fleet.shards]
         routes = [route for _, route in hops]
-        wiring = Wiring(
-            backends=routes[table.prefill :],
-            prefill=routes[: table.prefill],
-            deadline_s=scenario.limits.deadline_s,
-            max_attempts=scenario.limits.max_attempts,
-            folder=recording.folder,
-            stall_after_s=scenario.limits.stall_after_s,
-            client=contract_client(client_name),
-        )
         logs = [shard.log for shard in fleet.shards]
         history = recording.begin(case, limits, logs, {**fleet.versions, **await session.versions()})
-        router = await stack.enter_async_context(
-            RouterUnderTest(
-                session.setup.router_cmd, wiring, session.guard, start_within_s=session.setup.start_within_s
-            )
-        )
+        router = await stack.enter_async_context(_router(session, _wiring(limits, routes, recording.folder)))
         await router.serves(session.setup.start_within_s)
         tap = await stack.enter_async_context(Wiretap(router.port, history.add))
+        patience_s = limits.deadline_s + limits.grace_s + _CUT_OFF_S
         client = await stack.enter_async_context(
-            open_client(
-                client_name,
-                f"http://127.0.0.1:{tap.port}/v1",
-                recording.say,
-                answer_within_s=limits.deadline_s + limits.grace_s + _CUT_OFF_S,
-            )
+            open_client(limits.client, f"{tap.url}/v1", recording.say, answer_within_s=patience_s)
         )
         yield Stage(
             case=case,
@@ -253,11 +228,40 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
             targets=[target for target, _ in hops],
             routes=routes,
             router=router,
-            entry_url=f"http://127.0.0.1:{tap.port}",
+            entry_url=tap.url,
             client=client,
             history=history,
             generations=[shard.generation for shard in fleet.shards],
         )
+
+
+def _limits(setup: Setup, case: Case) -> Limits:
+    """What is promised of this case; `case` is fitted to its fleet."""
+    scenario = case.scenario
+    return Limits(
+        shards=scenario.fleet.shards,
+        prefill=scenario.fleet.prefill,
+        client=resolve_client(setup.client if setup.client != "auto" else scenario.load.client),
+        seed=setup.seed,
+        **dict(scenario.limits),
+    )
+
+
+def _wiring(limits: Limits, routes: Sequence[str], folder: Path) -> Wiring:
+    return Wiring(
+        backends=routes[limits.prefill :],
+        prefill=routes[: limits.prefill],
+        deadline_s=limits.deadline_s,
+        max_attempts=limits.max_attempts,
+        folder=folder,
+        stall_after_s=limits.stall_after_s,
+        client=contract_client(limits.client),
+    )
+
+
+def _router(session: Session, wiring: Wiring) -> RouterUnderTest:
+    setup = session.setup
+    return RouterUnderTest(setup.router_cmd, wiring, session.guard, start_within_s=setup.start_within_s)
 
 
 async def _hops(

@@ -22,7 +22,7 @@ from .table import scorecard
 CLIENTS = ("nemo-gym", "openai")
 
 
-def conform(
+def conform(  # noqa: PLR0917 - typer makes options of them
     router: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help=f"A router known by name: {', '.join(PRESETS)}.")
     ] = None,
@@ -43,17 +43,13 @@ def conform(
     """Judge routers. Exit 0: nothing unsafe; 1: something unsafe; 2: bad input, or something could not be told."""
     folder = out or Path("conform-runs") / time.strftime("%Y%m%d-%H%M%S")
     try:
-        if client not in CLIENTS:
-            raise ConformError(f"--client {client}: no contract to judge by; known: {', '.join(CLIENTS)}")
-        chosen = choose(only or ())
-        subjects = [*map(_preset, router or ()), *_own(router_cmd, name, session_header)]
-        if not subjects:
-            raise ConformError("which router? --router NAME, or --router-cmd CMD")
+        subjects = _subjects(router or (), router_cmd, name, session_header)
+        judgements = [Judgement(subject, _client(client), choose(only or ())) for subject in subjects]
     except (ConformError, PresetError, RouterError, ScenarioError) as error:
         raise refused(error) from error
     # A run that is told to stop cleans up after itself, by whatever signal.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cards = [_judge(Judgement(subject, client, chosen), folder / subject.name, jobs, seed) for subject in subjects]
+    cards = [_judge(one, folder / one.subject.name, jobs, seed) for one in judgements]
     raise typer.Exit(exit_code([finding for card in cards for finding in card.findings]))
 
 
@@ -63,6 +59,24 @@ def exit_code(found: Sequence[Finding]) -> int:
     if Word.UNSAFE in words:
         return 1
     return BAD_INPUT if Word.UNKNOWN in words or not words else 0
+
+
+def _client(name: str) -> str:
+    """The name, if there are fault cases for it. Raises ConformError."""
+    if name not in CLIENTS:
+        raise ConformError(f"--client {name}: no contract to judge by; known: {', '.join(CLIENTS)}")
+    return name
+
+
+def _subjects(names: Sequence[str], command: str | None, label: str, session_header: str) -> list[Subject]:
+    """The routers that were asked for. Raises PresetError, RouterError, and ConformError if there is none."""
+    subjects = [_preset(name) for name in names]
+    if command is not None:
+        check_command(command)
+        subjects.append(Subject(label, command, session_header=session_header))
+    if not subjects:
+        raise ConformError("which router? Name one by --router, or start it by --router-cmd")
+    return subjects
 
 
 def _preset(name: str) -> Subject:
@@ -80,14 +94,6 @@ def _preset(name: str) -> Subject:
         affinity_command=preset.affinity_command,
         start_within_s=preset.start_within_s,
     )
-
-
-def _own(command: str | None, label: str, session_header: str) -> list[Subject]:
-    """The router that a command starts, if there is one. Raises RouterError."""
-    if command is None:
-        return []
-    check_command(command)
-    return [Subject(label, command, session_header=session_header)]
 
 
 def _judge(judgement: Judgement, folder: Path, jobs: int, seed: int) -> Scorecard:

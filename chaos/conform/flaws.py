@@ -178,7 +178,8 @@ UNDER_FAULT: Mapping[str, Flaw] = {
     ),
     "retried without end": Flaw(
         Word.UNSAFE,
-        "Never answer any of {endless}, nor pass one on: {retry} where another try may help, {give_up} where none will.",
+        "Never answer any of {endless}, nor pass one on: {retry} where another try may help, {give_up} where none "
+        "will.",
         _status(StatusFlaw.ENDLESS),
     ),
     "unanswered": Flaw(

@@ -21,6 +21,7 @@ import orjson
 from ..shard_log import GENERATION_PATHS, ShardLog
 from . import metrics
 from .answers import DONE, ENGINE_DEAD, NOT_FETCHED, SHUTTING_DOWN, Answer, error_body, error_event
+from .dev_routes import DevRoutes
 from .engine import fork_engine
 from .engine_client import EngineClient, EngineDeadError
 from .http import Exchange, Handler, Request, Server
@@ -32,8 +33,6 @@ from .requests import (
     check_model,
     parse_generation,
     parse_json,
-    parse_level,
-    parse_mode,
     parse_tokens,
     text_prompt,
 )
@@ -58,12 +57,12 @@ class Api:
         self._first_token = metrics.Histogram("vllm:time_to_first_token_seconds", "Time to first token in seconds.")
         self._whole = metrics.Histogram("vllm:e2e_request_latency_seconds", "End to end request latency in seconds.")
         self.engine = make_engine(notice_s=_NOTICE_S, on_death=self._engine_died)
+        self._dev = DevRoutes(self.engine)
         self._connector = Connector(settings, log)
         self._server = Server(self._handle, keep_alive_s=settings.keep_alive_s)
         self.ended = asyncio.Event()  # the process should exit with 0
         self._ending: asyncio.Task[None] | None = None
         self._terminating = False
-        self._sleep_level: int | None = None
         self._routes = self._make_routes()
 
     async def run(self, engine: socket.socket) -> None:
@@ -100,14 +99,7 @@ class Api:
             "/metrics": {"GET": self._metrics},
         }
         if self._settings.dev:
-            routes |= {
-                "/pause": {"POST": self._pause},
-                "/resume": {"POST": self._resume},
-                "/is_paused": {"GET": self._is_paused},
-                "/sleep": {"POST": self._sleep},
-                "/wake_up": {"POST": self._wake_up},
-                "/is_sleeping": {"GET": self._is_sleeping},
-            }
+            routes |= self._dev.routes()
         return routes
 
     async def _handle(self, request: Request, exchange: Exchange) -> None:
@@ -215,34 +207,8 @@ class Api:
     async def _metrics(self, _request: Request, exchange: Exchange) -> None:
         histograms = [self._first_token, self._whole]
         stats = {**self.engine.stats, **self._connector.stats()}
-        page = metrics.render(stats, histograms, self._settings.model, self._sleep_level)
+        page = metrics.render(stats, histograms, self._settings.model, self._dev.sleep_level)
         exchange.reply(200, page, metrics.CONTENT_TYPE)
-
-    async def _pause(self, request: Request, exchange: Exchange) -> None:
-        await self.engine.ask("pause", mode=parse_mode(request.query))
-        exchange.reply(200, orjson.dumps({"status": "paused"}))
-
-    async def _resume(self, _request: Request, exchange: Exchange) -> None:
-        await self.engine.ask("resume")
-        exchange.reply(200, orjson.dumps({"status": "resumed"}))
-
-    async def _is_paused(self, _request: Request, exchange: Exchange) -> None:
-        exchange.reply(200, orjson.dumps({"is_paused": await self.engine.ask("is_paused")}))
-
-    async def _sleep(self, request: Request, exchange: Exchange) -> None:
-        level = parse_level(request.query)
-        await self.engine.ask("pause", mode=parse_mode(request.query))
-        self._sleep_level = level
-        exchange.reply(200, orjson.dumps({"status": "sleeping", "level": level}))
-
-    async def _wake_up(self, _request: Request, exchange: Exchange) -> None:
-        await self.engine.ask("resume")
-        self._sleep_level = None
-        exchange.reply(200, orjson.dumps({"status": "awake", "tags": None}))
-
-    async def _is_sleeping(self, _request: Request, exchange: Exchange) -> None:
-        # vLLM's engine calls any pause sleep here.
-        exchange.reply(200, orjson.dumps({"is_sleeping": await self.engine.ask("is_paused")}))
 
     # Ends
 
