@@ -14,6 +14,7 @@ from .clients import CLIENTS
 from .commands import CONSOLE, refused
 from .compare_command import diff, replay
 from .conform.command import conform
+from .conform.scoreboard import scoreboard
 from .explore.cli import explore_command
 from .from_log_command import from_log
 from .gate import gate
@@ -36,6 +37,7 @@ app.command("report")(report)
 app.command("explore")(explore_command)
 app.command("gate")(gate)
 app.command("conform")(conform)
+app.command("scoreboard")(scoreboard)
 app.command("from-log")(from_log)
 
 

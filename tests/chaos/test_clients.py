@@ -65,7 +65,9 @@ def test_the_tenacity_client_ends_every_status_as_gym_does(measured, reference):
 
 
 def test_an_unknown_client_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown client 'curl': known are gym-like, nemo-gym, nemo-gym-bounded, openai"):
+    with pytest.raises(
+        ValueError, match=r"unknown client 'curl': known are gym-like, nemo-gym, nemo-gym-bounded, openai"
+    ):
         open_client("curl", "http://127.0.0.1:1/v1")
 
 
