@@ -10,6 +10,7 @@ import functools
 import ssl
 import time
 from collections import deque
+from types import TracebackType
 
 from .failures import AttemptError, Outcome
 from .upstream_connection import Connection, Response
@@ -17,6 +18,7 @@ from .urls import Endpoint
 
 # vLLM closes an idle connection after 5 s; ours are gone well before that.
 IDLE_S = 3.0
+LATE_S = 0.02  # an event loop that is later than this is busy
 OWN_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.ENOMEM})
 
 
@@ -103,7 +105,7 @@ class Pool:
         connection = Connection(self, self._max_body)
         remaining = deadline - time.monotonic()
         try:
-            async with asyncio.timeout(min(self._connect_timeout_s, max(remaining, 0.0))):
+            async with _Patience(self._connect_timeout_s, max(remaining, 0.0)):
                 await loop.create_connection(
                     lambda: connection, self._endpoint.host, self._endpoint.port, ssl=self._tls
                 )
@@ -120,3 +122,36 @@ class Pool:
             raise
         self._open[connection] = None
         return connection
+
+
+class _Patience:
+    """Raises TimeoutError after some seconds, not counting those in which this loop was too busy to look at a socket.
+
+    A burst of requests on a busy machine must not pass for shards that are gone. `at_most` seconds count in any case.
+    """
+
+    def __init__(self, seconds: float, at_most: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._last = self._loop.time() + at_most
+        self._limit = asyncio.timeout(None)
+        self._wait_until(self._loop.time() + seconds)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        await self._limit.__aexit__(kind, error, trace)
+
+    def _wait_until(self, when: float) -> None:
+        when = min(when, self._last)
+        self._timer = self._loop.call_at(when, self._due, when)
+
+    def _due(self, when: float) -> None:
+        now = self._loop.time()
+        if now - when > LATE_S and now < self._last:
+            self._wait_until(now + (now - when))
+        else:
+            self._limit.reschedule(now)

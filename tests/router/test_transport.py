@@ -153,6 +153,26 @@ def test_a_connect_has_its_own_timeout():
     assert asyncio.run(story()).outcome is Outcome.UNREACHABLE
 
 
+def test_a_loop_that_was_too_busy_to_connect_in_time_still_connects(kit):
+    async def story():
+        backend = kit.Backend(kit.serve)
+        await backend.start()
+        endpoint = parse_backend(backend.url)
+        pool = Pool(endpoint, connect_timeout_s=0.2, max_body=1 << 20)
+        connecting = asyncio.create_task(attempt(pool, endpoint))
+        await asyncio.sleep(0)  # it has begun
+        busy_until = time.monotonic() + 0.4
+        while time.monotonic() < busy_until:
+            pass
+        try:
+            return await connecting
+        finally:
+            pool.close()
+            await backend.stop()
+
+    assert asyncio.run(story()).status == 200
+
+
 def test_out_of_files_is_the_routers_own_trouble():
     async def story():
         async def none_left(*_args, **_kwargs):
