@@ -53,7 +53,6 @@ def test_a_command_is_told_the_port_the_shards_and_the_deadline(command: str):
     assert any("{port}" in word for word in words)
     assert any(name in word for word in words for name in ("{backends}", "{backends_file}"))
     assert "{deadline_s" in command
-    assert "{max_attempts}" in command
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():

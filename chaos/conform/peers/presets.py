@@ -42,15 +42,15 @@ class Preset:
 # wants them or not: on another loopback address that number is as free as the router's own.
 _RUST = (
     "--host 127.0.0.1 --port {port} --prometheus-host 127.0.0.2 "
-    "--request-timeout-secs {deadline_s:.0f} --retry-max-retries {max_attempts} --retry-initial-backoff-ms 10 "
+    "--request-timeout-secs {deadline_s:.0f} --retry-max-retries 5 --retry-initial-backoff-ms 10 "
     "--cb-failure-threshold 1 --cb-success-threshold 1 --cb-timeout-duration-secs 2 "
     "--health-check-interval-secs 1 --health-check-timeout-secs 2 --health-failure-threshold 2 "
     "--health-success-threshold 1 --log-level error"
 )
 _WORKERS = "--prometheus-port {port} --worker-urls {backends}"
 _RUST_SETTINGS = (
-    "retries on, without much delay; the breaker opens at the first failure, so that a retry meets another shard, and "
-    "closes after 2 s; health check each second; the deadline, in whole seconds, is each attempt's"
+    "five attempts, as by default, without much delay; the breaker opens at the first failure, so that a retry meets "
+    "another shard, and lets one try after 2 s; health check each second; the deadline, in whole seconds, is an attempt's"
 )
 _LAUNCHED = "--port {port} --folder {folder} --deadline-s {deadline_s} --max-attempts {max_attempts} {backends}"
 _CONFIGURED = "python -m gymproof.chaos.conform.peers --program"
