@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from gymproof.chaos.asking import ask, chat_body, dial, post
-from gymproof.chaos.conform.peers import PRESETS, Preset, PresetError, find, missing, version
+from gymproof.chaos.conform.peers import PRESETS, Preset, PresetError, find, missing, nemo_rl, version
 from gymproof.chaos.conform.peers import __main__ as launcher
 from gymproof.chaos.fleet import SimFleet
 from gymproof.chaos.guard import Guard
@@ -110,6 +110,42 @@ def test_a_configuration_names_every_shard_and_listens_on_loopback_alone(name: s
     assert "127.0.0.1:2" in text
     assert "0.0.0.0" not in text
     assert any(deadline in text for deadline in ("1500ms", "1.5"))
+
+
+class Told:
+    """NeMo-RL's router, as far as its trainer speaks to it."""
+
+    def __init__(self):
+        self.failures: dict[str, int] = {}
+        self.serving: list[str] = []
+
+    def drain_backend_failures(self) -> dict[str, int]:
+        drained, self.failures = self.failures, {}
+        return drained
+
+    def set_serving_backends(self, urls: list[str]) -> None:
+        self.serving = urls
+
+
+def test_nemo_rls_router_loses_a_dead_shard_at_the_second_probe_and_has_it_again_when_it_answers():
+    pytest.importorskip("nemo_rl", reason="NeMo-RL is not on PyPI")
+    told, fleet, seen = Told(), nemo_rl.ledger(["a", "b"]), []
+
+    for b_answers in (True, False, False, True):
+        nemo_rl.tick(fleet, told, [True, b_answers])
+        seen.append(told.serving)
+
+    assert seen == [["a", "b"], ["a", "b"], ["a"], ["a", "b"]]
+
+
+def test_nemo_rls_router_loses_a_shard_on_which_requests_fail():
+    pytest.importorskip("nemo_rl", reason="NeMo-RL is not on PyPI")
+    told, fleet = Told(), nemo_rl.ledger(["a", "b"])
+    told.failures = {"b": 2}
+
+    nemo_rl.tick(fleet, told, [True, True])
+
+    assert told.serving == ["a"]
 
 
 @pytest.mark.slow

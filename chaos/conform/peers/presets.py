@@ -50,7 +50,7 @@ _RUST = (
 _WORKERS = "--prometheus-port {port} --worker-urls {backends}"
 _RUST_SETTINGS = (
     "five attempts, as by default, without much delay; the breaker opens at the first failure, so that a retry meets "
-    "another shard, and lets one try after 2 s; health check each second; the deadline, in whole seconds, is an attempt's"
+    "another shard, and lets one try after 2 s; a health check a second; the deadline, in whole seconds, is an attempt's"
 )
 _LAUNCHED = "--port {port} --folder {folder} --deadline-s {deadline_s} --max-attempts {max_attempts} {backends}"
 _CONFIGURED = "python -m gymproof.chaos.conform.peers --program"
