@@ -50,7 +50,7 @@ _RUST = (
 _WORKERS = "--prometheus-port {port} --worker-urls {backends}"
 _RUST_SETTINGS = (
     "five attempts, as by default, without much delay; the breaker opens at the first failure, so that a retry meets "
-    "another shard, and lets one try after 2 s; a health check a second; the deadline, in whole seconds, is an attempt's"
+    "another shard, and lets one try after 2 s; a health check a second; the deadline, in whole seconds, is for each"
 )
 _LAUNCHED = "--port {port} --folder {folder} --deadline-s {deadline_s} --max-attempts {max_attempts} {backends}"
 _CONFIGURED = "python -m gymproof.chaos.conform.peers --program"
@@ -108,8 +108,8 @@ _ALL = (
         version=("-v",),
         install="apt-get install nginx",
         settings="a POST is tried again on another shard, all attempts within the deadline; a failed shard rests 2 s; "
-        "429, 502, 503 and 504 become 500, or 409 where no shard is left; buffers both sides; consistent hash of the "
-        "session",
+        "429, 502, 503, 504 and 520 become 500, or 409 where no shard is left; buffers both sides; consistent hash of "
+        "the session",
         session_header=_SESSION,
     ),
     Preset(
@@ -119,9 +119,10 @@ _ALL = (
         command=f"{_CONFIGURED} haproxy {_LAUNCHED}",
         version=("-v",),
         install="apt-get install haproxy",
-        settings="what it can retry is retried on another shard; health check each second, and an error takes a shard "
-        "out until the next one; 429, 502, 503 and 504 become 500, or 409 where no shard is left; a client that leaves "
-        "ends its request; a reused connection passes its death on, so none is; consistent hash of the session",
+        settings="what fails before the deadline is tried again on another shard; health check each second; an error "
+        "takes a shard out until the next one; 429, 502, 503, 504 and 520 become 500, or 409 where no shard is left; a "
+        "client that leaves ends its request; one request a connection, since the death of a shard's is passed on to a "
+        "client's second; consistent hash of the session",
         session_header=_SESSION,
     ),
     Preset(
