@@ -15,8 +15,8 @@ from .core import Router
 from .events import LOG, configure_logging
 from .impl import new_event_loop
 from .nodelist import NodeListError, read_nodelist
+from .options import NODELIST, REPLICA, with_options
 from .placement import Placed, place
-from .policies import POLICIES
 from .sockets import BindError, bind_both
 from .topology import TopologyError, read_topology
 from .topology_formats import FORMATS, render
@@ -26,12 +26,13 @@ BAD_INPUT = 2
 SIGNALLED = 128  # and the signal's number, as a shell has it
 GC_THRESHOLD = 50_000
 MEMBERS = {"backends", "backends_file", "prefill_backends"}
-NO_SETTINGS = {"config", "topology", "nodelist", "replica"}
-NODELIST = 'Its nodes, as in "$SLURM_JOB_NODELIST". [nodes in the file]'
-REPLICA = "Only this replica, from 0. [all]"
-POLICY_HELP = f"{', '.join(POLICIES)}. [session]"
 
-app = typer.Typer(help="One stable URL in front of a vLLM fleet.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="One stable URL in front of a vLLM fleet.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
 
 
 @app.callback()
@@ -40,56 +41,15 @@ def root() -> None:
 
 
 @app.command()
-def serve(
-    *,
-    client: Annotated[str | None, typer.Option(help="Who calls: NAME or NAME==VERSION. [nemo-gym]")] = None,
-    backend: Annotated[list[str] | None, typer.Option(help="Backend URL, with or without /v1. Repeatable.")] = None,
-    backends_file: Annotated[Path | None, typer.Option(help="One URL a line; re-read when it changes.")] = None,
-    topology: Annotated[Path | None, typer.Option(help="Deployment whose engines are the backends.")] = None,
-    nodelist: Annotated[str | None, typer.Option(help=NODELIST)] = None,
-    replica: Annotated[int | None, typer.Option(help=REPLICA)] = None,
-    prefill_backend: Annotated[list[str] | None, typer.Option(help="URL of a prefill server. Repeatable.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address for Gym's traffic. [127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port for Gym's traffic; 0 takes a free one. [8000]")] = None,
-    admin_host: Annotated[str | None, typer.Option(help="Address of the admin port. [127.0.0.1]")] = None,
-    admin_port: Annotated[int | None, typer.Option(help="Serves /health, /ready, /metrics. [none]")] = None,
-    admin_token_file: Annotated[Path | None, typer.Option(help="Token for calls that change state.")] = None,
-    backend_timeout_s: Annotated[
-        float | None, typer.Option(help="Whole budget of one request. [600, or inside the client's own]")
-    ] = None,
-    connect_timeout_s: Annotated[float | None, typer.Option(help="Bound of one connect. [5]")] = None,
-    no_healthy_backend_status: Annotated[
-        int | None, typer.Option(help="When no shard may serve. [409, or what ends the client's call]")
-    ] = None,
-    backend_failure_status: Annotated[int | None, typer.Option(help="When another shard may do it. [500]")] = None,
-    policy: Annotated[str | None, typer.Option(help=POLICY_HELP)] = None,
-    session_entries: Annotated[int | None, typer.Option(help="Session names remembered. [262144]")] = None,
-    session_ttl_s: Annotated[float | None, typer.Option(help="Forget an idle session. [7200]")] = None,
-    kv_capacity_tokens: Annotated[int | None, typer.Option(help="KV cache of an engine. [from its metrics]")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Shards that may see one request. [2]")] = None,
-    no_shard_hold_s: Annotated[float | None, typer.Option(help="Wait this long for a shard. [0]")] = None,
-    max_body_mib: Annotated[int | None, typer.Option(help="Largest request body. [512]")] = None,
-    max_answer_mib: Annotated[int | None, typer.Option(help="Largest answer. [1024]")] = None,
-    max_in_flight: Annotated[int | None, typer.Option(help="Requests under way. [what open files carry]")] = None,
-    client_idle_s: Annotated[float | None, typer.Option(help="Give up on an idle or stalled client. [75]")] = None,
-    health: Annotated[str | None, typer.Option(help="Who decides who serves: self, pushed or off. [self]")] = None,
-    first_push_within_s: Annotated[float | None, typer.Option(help="Pushed: how long to wait for it. [10]")] = None,
-    readmit: Annotated[str | None, typer.Option(help="What brings a dead shard back: probe or refit. [probe]")] = None,
-    eject_after: Annotated[int | None, typer.Option(help="Strikes until a shard is dead. [3]")] = None,
-    probe_interval_s: Annotated[float | None, typer.Option(help="Between two probes of a shard. [1]")] = None,
-    probe_timeout_s: Annotated[float | None, typer.Option(help="Bound of one health probe. [2]")] = None,
-    stall_after_s: Annotated[float | None, typer.Option(help="Without progress it is wedged; 0: off. [15]")] = None,
-    poison_after: Annotated[int | None, typer.Option(help="Shards broken before a request is refused. [3]")] = None,
-    event_log: Annotated[Path | None, typer.Option(help="Append every attempt and answer, as JSONL.")] = None,
-    log_format: Annotated[str | None, typer.Option(help="text or json. [text]")] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML or YAML file with the same keys.")] = None,
-) -> None:
+@with_options
+def serve(**options: Any) -> None:
     """Serve until SIGTERM or SIGINT; then every request in flight gets its answer.
 
     Options win over the file. Exit code 0 after a clean stop, 2 for bad input or a taken port; a second signal drops
     what is still in flight, and the exit code is 128 and its number.
     """
-    given = {key: value for key, value in locals().items() if value is not None and key not in NO_SETTINGS}
+    config, topology, nodelist, replica = (options.pop(name) for name in ("config", "topology", "nodelist", "replica"))
+    given = {name: value for name, value in options.items() if value is not None}
     run(given, config, lambda named: from_topology(topology, nodelist, replica, named))
 
 

@@ -61,7 +61,9 @@ def driver(cluster, launching, tmp_path):
         f'type = "multi_node"\ngpus_per_node = 1\nreplicas = 2\nbackend_port = {cluster.port}\n'
     )
     env = os.environ | {"RAY_ADDRESS": cluster.started.address}
-    launched = launching.Launched([sys.executable, DRIVER, "here.toml", "tiny"], tmp_path, env)
+    # A shell's background job has SIGINT ignored, and so its children.
+    argv = ["env", "--default-signal=INT", sys.executable, DRIVER, "here.toml", "tiny"]
+    launched = launching.Launched(argv, tmp_path, env)
     try:
         for node in NODES:
             serves(launching, launched, node, cluster.port)

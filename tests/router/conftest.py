@@ -1,12 +1,10 @@
-"""A stage for the router: scripted backends that speak raw bytes, a real router in front, and a raw client.
-
-Everything runs in one event loop on loopback, on ports that the system chose.
-"""
+"""A stage: scripted backends that speak raw bytes, a real router, a raw client, in one event loop on loopback."""
 
 import asyncio
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
@@ -29,6 +27,13 @@ def answer(status: int = 200, body: bytes = COMPLETION, *headers: str) -> bytes:
     """A well-framed answer as bytes."""
     lines = [f"HTTP/1.1 {status} Scripted", "Content-Type: application/json", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def reset_connection(writer: asyncio.StreamWriter) -> None:
+    """End it by RST."""
+    linger = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()
 
 
 async def settle() -> None:
@@ -54,9 +59,7 @@ class Exchange:
         self.writer.close()
 
     def reset(self) -> None:
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        reset_connection(self.writer)
 
 
 class Backend:
@@ -83,7 +86,6 @@ class Backend:
         self._server = await asyncio.start_server(self._accept, sock=sock)
 
     async def stop(self) -> None:
-        assert self._server is not None
         self._server.close()
         await settle()  # a connection that was just being accepted has become a task
         for task in list(self._tasks):
@@ -94,12 +96,10 @@ class Backend:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         task = asyncio.current_task()
-        assert task is not None
         self._tasks.add(task)
         try:
-            await self._converse(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
+            with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+                await self._converse(reader, writer)
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
@@ -203,16 +203,12 @@ class Client:
         return body
 
     def reset(self) -> None:
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        reset_connection(self.writer)
 
     async def close(self) -> None:
         self.writer.close()
-        try:
+        with suppress(ConnectionError):
             await self.writer.wait_closed()
-        except ConnectionError:
-            return
 
 
 class Stage:
@@ -223,8 +219,7 @@ class Stage:
         self._settings = {"backend_timeout_s": WAIT_S, "policy": "round_robin", "probe_interval_s": 60.0} | settings
         self._clients: list[Client] = []
         self.router: Router
-        self.port = 0
-        self.admin_port = 0
+        self.port = self.admin_port = 0
 
     async def __aenter__(self) -> Self:
         for backend in self.backends:
@@ -268,9 +263,6 @@ class Stage:
             pytest.fail(f"waited {WAIT_S} s in vain until {what}")
 
 
-# Scripts: what a backend may do with a request.
-
-
 async def serve(exchange: Exchange) -> None:
     exchange.send(answer())
 
@@ -302,15 +294,5 @@ def say(data: bytes, *, then_close: bool = False) -> Script:
 @pytest.fixture(scope="session")
 def kit() -> SimpleNamespace:
     """The names above, for tests."""
-    return SimpleNamespace(
-        Stage=Stage,
-        Backend=Backend,
-        answer=answer,
-        say=say,
-        serve=serve,
-        hang=hang,
-        close=close,
-        reset=reset,
-        completion=COMPLETION,
-        chat=CHAT,
-    )
+    names = (Stage, Backend, answer, say, serve, hang, close, reset)
+    return SimpleNamespace(completion=COMPLETION, chat=CHAT, **{named.__name__: named for named in names})

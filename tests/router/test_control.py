@@ -1,16 +1,13 @@
-"""Who may change the fleet: a controller in the same process, the admin port, a file."""
+"""Who may change the fleet: a controller in the same process, the admin port."""
 
 import asyncio
 import contextlib
 import http.client
-import io
 import threading
 
 import orjson
 import pytest
 
-from gymproof.router.backends_file import parse_lines, watch
-from gymproof.router.config import ConfigError, make_config
 from gymproof.router.impl import GenerationRouterImpl
 from gymproof.router.sockets import bind
 
@@ -107,62 +104,6 @@ def test_a_controller_pushes_full_sets(kit):
     assert len(second.exchanges) == 1
 
 
-async def held(stage, count):
-    """Ask `count` times of a router whose controller has said nothing yet; the requests, once all wait."""
-    asking = [asyncio.create_task(stage.ask()) for _ in range(count)]
-    await stage.until(lambda: stage.router.tally.in_flight == count, "all requests wait")
-    await asyncio.sleep(0.05)
-    assert not any(backend.exchanges for backend in stage.backends)
-    return asking
-
-
-@pytest.mark.parametrize(("pushed", "status"), [(1, 200), (0, 409)])
-def test_before_the_first_push_requests_wait_for_it(kit, pushed, status):
-    async def story():
-        async with kit.Stage(kit.serve, kit.serve, health="pushed", first_push_within_s=60) as stage:
-            asking = await held(stage, 8)
-            stage.router.set_serving([backend.url for backend in stage.backends[:pushed]])
-            return {(await asked).status for asked in asking}, stage.states()
-
-    assert asyncio.run(story()) == ({status}, ["healthy" if pushed else "stale", "stale"])
-
-
-def test_without_a_push_every_backend_serves_after_a_while_and_the_log_says_so(kit, tmp_path, caplog):
-    log = tmp_path / "events.jsonl"
-
-    async def story():
-        settings = {"health": "pushed", "first_push_within_s": 0.3, "event_log": log}
-        async with kit.Stage(kit.serve, kit.serve, **settings) as stage:
-            first, second = stage.backends
-            stage.router.set_members([first.url, second.url, "http://127.0.0.1:1"])
-            statuses = {reply.status for reply in await asyncio.gather(*(stage.ask() for _ in range(8)))}
-            served = [len(first.exchanges) > 0, len(second.exchanges) > 0]
-            stage.router.set_serving([second.url])
-            return statuses, served, stage.states()
-
-    assert asyncio.run(story()) == ({200}, [True, True], ["dead", "healthy", "dead"])
-    assert "no controller has said who serves" in caplog.text
-    assert sum(orjson.loads(line)["event"] == "no_push" for line in log.read_bytes().splitlines()) == 1
-
-
-def test_a_router_that_is_not_to_wait_for_a_push_serves_at_once(kit):
-    async def story():
-        async with kit.Stage(kit.serve, health="pushed", first_push_within_s=0) as stage:
-            await stage.until(lambda: stage.states() == ["suspect"], "the backend serves")
-            return (await stage.ask()).status, stage.router.pushes
-
-    assert asyncio.run(story()) == (200, 0)
-
-
-def test_a_request_that_waits_for_a_push_is_answered_at_its_deadline(kit):
-    async def story():
-        settings = {"health": "pushed", "first_push_within_s": 60, "backend_timeout_s": 0.2}
-        async with kit.Stage(kit.serve, **settings) as stage:
-            return (await stage.ask()).status
-
-    assert asyncio.run(story()) == 409
-
-
 def test_outcomes_are_drained_together_and_reset(kit):
     async def third_fails(exchange):
         await (kit.say(b"HTTP/1.1 2", then_close=True) if exchange.number == 3 else kit.serve)(exchange)
@@ -177,90 +118,6 @@ def test_outcomes_are_drained_together_and_reset(kit):
         assert impl.drain_backend_outcomes() == {}
         assert impl.metrics()["answers"] == 8
         assert impl.metrics()["in_flight"] == 0
-
-
-@pytest.mark.parametrize("status", [400, 200, 429, 502, 503, 504, 520, 600])
-def test_an_unsafe_status_is_refused_by_name(status):
-    with (
-        pytest.raises(ConfigError, match=str(status)),
-        serving([], backend_urls=["http://h"], no_healthy_backend_status=status),
-    ):
-        pytest.fail("it serves with an unsafe status")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"backend_urls": []}, "no backend"),
-        ({"backend_urls": ["ftp://h"]}, "ftp://h"),
-        ({"backend_urls": ["http://h", "http://h/v1"]}, "listed twice"),
-        ({"connect_timeout_s": 9.0}, "connect_timeout_s"),
-        ({"backend_timeout_s": 0}, "backend_timeout_s"),
-        ({"port": 70_000}, "port"),
-        ({"policy": "best"}, "known: session, consistent_hash"),
-        ({"nonsense": 1}, "nonsense"),
-        ({"no_shard_hold_s": 50.0}, "no_shard_hold_s"),
-        ({"backend_failure_status": 409}, "409"),
-        ({"client": "curl"}, "client: no contract table for curl; shipped: nemo-gym, openai, verifiers"),
-        ({"client": "openai", "no_healthy_backend_status": 409}, "repeats what was meant as final. Right: 424"),
-        ({"client": "openai", "backend_timeout_s": 600.0}, "openai ends the request itself after 600 s"),
-    ],
-)
-def test_a_bad_setting_is_refused_by_name(settings, message):
-    with pytest.raises(ConfigError, match=message), serving([], **{"backend_urls": ["http://h"]} | settings):
-        pytest.fail("it serves with a bad setting")
-
-
-@pytest.mark.parametrize(
-    ("client", "statuses", "budget_s"),
-    [("nemo-gym", (500, 409), 600.0), ("openai", (500, 424), 540.0), ("verifiers==0.4.0", (500, 424), 540.0)],
-)
-def test_the_client_decides_what_is_not_configured(client, statuses, budget_s):
-    config = make_config({"client": client})
-
-    assert (config.backend_failure_status, config.no_healthy_backend_status) == statuses
-    assert config.backend_timeout_s == budget_s
-
-
-def test_a_bad_setting_is_told_once_and_not_again_for_what_depends_on_it():
-    with pytest.raises(ConfigError) as refused:
-        make_config({"client": "curl"})
-
-    assert "default factory" not in str(refused.value)
-
-
-def test_the_application_for_other_servers_answers_the_same(kit):
-    from aiohttp.test_utils import TestClient, TestServer  # noqa: PLC0415
-
-    async def story():
-        backend = kit.Backend(kit.serve)
-        await backend.start()
-        impl = GenerationRouterImpl(
-            backend_urls=[backend.url],
-            host="127.0.0.1",
-            port=0,
-            backend_timeout_s=5.0,
-            connect_timeout_s=1.0,
-            no_healthy_backend_status=409,
-            max_body_mib=1,
-        )
-        async with TestClient(TestServer(impl.build_app())) as client:
-            good = await client.post(kit.chat, data=b'{"a":1}')
-            outside = await client.post("/pause")
-            large = await client.post("/tokenize", data=io.BytesIO(b"x" * 2_000_000))
-            seen = (
-                good.status,
-                await good.read(),
-                outside.status,
-                (await outside.json())["error"]["code"],
-                large.status,
-            )
-        impl._router.fleet.close()
-        await asyncio.sleep(0.01)
-        await backend.stop()
-        return seen, backend.exchanges[0].body
-
-    assert asyncio.run(story()) == ((200, kit.completion, 404, "not_found", 413), b'{"a":1}')
 
 
 # The admin port
@@ -384,63 +241,6 @@ def test_errors_of_the_admin_port_look_like_the_others(kit, token_file, method, 
     assert reply.json["error"].keys() == {"message", "type", "code", "param"}
     assert reply.json["error"]["code"] == reason
     assert ("allow" in reply.headers) is (status == 405)
-
-
-def test_an_empty_token_file_is_refused(tmp_path):
-    empty = tmp_path / "token"
-    empty.write_text("\n")
-    settings = {"backend_urls": ["http://h"], "admin_port": 0, "admin_token_file": empty}
-    with pytest.raises(ConfigError, match="no token"), serving([], **settings):
-        pytest.fail("it serves with an empty token")
-
-
-# The file
-
-
-def test_a_backends_file_has_a_url_a_line_and_comments():
-    text = "# fleet\nhttp://a:1/v1  # first\n\nhttp://b:2\nhttp://a:1\n"
-
-    assert [endpoint.url for endpoint in parse_lines(text, "f")] == ["http://a:1/v1", "http://b:2"]
-    with pytest.raises(ConfigError, match="f:2: backend URL"):
-        parse_lines("http://a\nnot-a-url", "f")
-
-
-def test_a_changed_file_replaces_the_whole_set_and_one_that_is_broken_empty_or_gone_changes_nothing(tmp_path, caplog):
-    path = tmp_path / "backends"
-    path.write_text("http://a\n")
-    sets = []
-
-    async def applied(count):
-        async with asyncio.timeout(10):
-            while len(sets) < count:  # noqa: ASYNC110  bounded
-                await asyncio.sleep(0.005)
-
-    async def logged(text):
-        async with asyncio.timeout(10):
-            while text not in caplog.text:  # noqa: ASYNC110  bounded
-                await asyncio.sleep(0.005)
-
-    async def story():
-        watching = asyncio.create_task(watch(path, lambda new: sets.append([e.url for e in new]), poll_s=0.01))
-        await applied(1)
-        path.write_text("http://a\nhttp://b\n")
-        await applied(2)
-        path.write_text("broken line\n")
-        await logged("must start with http")
-        path.write_text("# nobody is left\n")
-        await logged("names no backend")
-        path.unlink()
-        await logged("is gone")
-        await asyncio.sleep(0.1)
-        path.write_text("http://c\n")
-        await applied(3)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-
-    asyncio.run(story())
-
-    assert sets == [["http://a"], ["http://a", "http://b"], ["http://c"]]
-    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR", "WARNING"]
 
 
 def test_who_leaves_the_set_finishes_its_work_and_gets_no_more(kit):

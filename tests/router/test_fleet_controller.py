@@ -1,22 +1,17 @@
-"""The controller's loop against a router that forgets, fails and hangs, and against a real one in this process."""
+"""The controller's loop against a router that forgets, fails and hangs."""
 
 import asyncio
 import contextlib
-from contextlib import closing
 
 import pytest
 
 from gymproof.router.controller import (
     FleetController,
     FleetExhaustedError,
-    LocalRouter,
     RouterLostError,
     RouterUnavailableError,
-    ask_health,
 )
 from gymproof.router.health import State
-from gymproof.router.impl import GenerationRouterImpl
-from gymproof.router.sockets import bind
 
 A, B = "http://a:8000/v1", "http://b:8000/v1"
 
@@ -290,40 +285,3 @@ def test_a_restarted_router_need_not_wait_for_a_hanging_probe():
 
     router = FakeRouter()
     asyncio.run(story())
-
-
-def test_the_default_probe_tells_a_listener_from_nobody():
-    async def refuse_to_say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        writer.close()
-
-    async def story() -> None:
-        sock = bind("127.0.0.1", 0)
-        url = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
-        server = await asyncio.start_server(refuse_to_say, sock=sock)
-        async with server:
-            assert await ask_health(url)
-        assert not await ask_health(url)
-
-    asyncio.run(story())
-
-
-def test_a_router_in_the_same_process_is_driven_the_same_way():
-    settings = {"backend_timeout_s": 5.0, "connect_timeout_s": 1.0, "no_healthy_backend_status": 409}
-    router = GenerationRouterImpl(backend_urls=[A, B], host="127.0.0.1", port=0, health_managed=True, **settings)
-
-    async def story() -> None:
-        controller = controlled(LocalRouter(router))
-        await controller.tick()
-        assert router.metrics()["serving_backends"] == 2
-        await controller.report_restart(A)
-        assert router.metrics()["serving_backends"] == 1
-        await controller.announce_pause()
-        assert router._router.fleet.paused
-        await controller.announce_resume()
-        assert not router._router.fleet.paused
-
-    with closing(router):
-        router.serve_in_background()
-        asyncio.run(story())

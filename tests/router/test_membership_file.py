@@ -11,51 +11,55 @@ CHANGES = 4
 CLIENTS = 8
 
 
-@pytest.mark.parametrize("suffix", ["txt", "yaml"])
-def test_members_come_and_go_by_file_and_every_request_is_answered(kit, tmp_path, suffix):
+def lines(backends):
+    return "".join(f"{backend.url}\n" for backend in backends)
+
+
+def endpoints(backends):
+    entries = "".join(f"- {{name: b{b.port}, address: 127.0.0.1, port: '{b.port}'}}\n" for b in backends)
+    return f"endpoints:\n{entries}"
+
+
+async def load(stage, done, statuses):
+    client = await stage.client()
+    while not done.is_set():
+        statuses.append((await client.ask()).status)
+    await client.close()
+
+
+async def has_changed(stage, joining, leaving):
+    before = len(joining.exchanges)
+    await stage.until(lambda: len(joining.exchanges) > before + CLIENTS, "the joining shard serves")
+    fleet = stage.router.fleet
+    await stage.until(lambda: leaving.url not in [shard.url for shard in fleet.members], "the other one has left")
+
+
+@pytest.mark.parametrize(("suffix", "text"), [("txt", lines), ("yaml", endpoints)])
+def test_members_come_and_go_by_file_and_every_request_is_answered(kit, tmp_path, suffix, text):
     path = tmp_path / f"fleet.{suffix}"
     statuses = []
 
-    def write(backends):
-        if suffix == "txt":
-            text = "".join(f"{backend.url}\n" for backend in backends)
-        else:
-            entries = "".join(f"- {{name: b{b.port}, address: 127.0.0.1, port: '{b.port}'}}\n" for b in backends)
-            text = f"endpoints:\n{entries}"
+    def write(*backends):
         beside = tmp_path / "new"
-        beside.write_text(text)
+        beside.write_text(text(backends))
         beside.replace(path)
 
     async def slow(exchange):
         await asyncio.sleep(0.05)
         exchange.send(kit.answer())
 
-    async def load(stage, done):
-        client = await stage.client()
-        while not done.is_set():
-            statuses.append((await client.ask()).status)
-        await client.close()
-
     async def story():
         pool = [kit.Backend(slow) for _ in range(3)]
         for backend in pool:
             await backend.start()
-        write(pool[:2])
-        stage = kit.Stage(backends_file=path, probe_interval_s=0.1)
-        async with stage:
+        write(*pool[:2])
+        async with kit.Stage(backends_file=path, probe_interval_s=0.1) as stage:
             done = asyncio.Event()
-            clients = [asyncio.create_task(load(stage, done)) for _ in range(CLIENTS)]
+            clients = [asyncio.create_task(load(stage, done, statuses)) for _ in range(CLIENTS)]
             for change in range(CHANGES):
-                joining, leaving = pool[(change + 2) % 3], pool[change % 3]
-                before = len(joining.exchanges)
-                write([pool[(change + 1) % 3], joining])
-                await stage.until(
-                    lambda j=joining, n=before: len(j.exchanges) > n + CLIENTS, f"the joining shard serves, {change}"
-                )
-                await stage.until(
-                    lambda url=leaving.url: url not in [shard.url for shard in stage.router.fleet.members],
-                    "it has left",
-                )
+                leaving, staying, joining = (pool[(change + place) % 3] for place in range(3))
+                write(staying, joining)
+                await has_changed(stage, joining, leaving)
             done.set()
             await asyncio.gather(*clients)
         for backend in pool:
