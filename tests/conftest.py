@@ -1,6 +1,7 @@
 """What all tests share: no deadline for hypothesis, since a busy machine is no flaw of what is tested.
 
-And launch files that run: where a node is a loopback address, `standins` has what starts there instead of vLLM.
+And launch files that run: where a node is a loopback address, `standins` has what starts there instead of vLLM. And
+programs that hold a fleet, to be killed.
 """
 
 import contextlib
@@ -80,3 +81,35 @@ def launching():
     """The names above, for tests; `path` finds the stand-ins first, and `python` as the tests' own."""
     path = f"{STANDINS}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     return SimpleNamespace(Launched=Launched, ask=ask, free_ports=free_ports, path=path, standins=STANDINS)
+
+
+HARNESS = """
+import asyncio, pathlib, signal
+from {module} import {kind}
+
+async def main():
+    async with {kind}({shards}, folder=pathlib.Path({folder!r})) as fleet:
+        {told}
+        await asyncio.sleep(60)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def harness(tmp_path):
+    """A context manager around a program that holds a fleet of some `kind`; its value: the process, what it printed.
+
+    `told` are statements about `fleet`, of which the last prints numbers.
+    """
+
+    @contextlib.contextmanager
+    def holding(kind, shards, *told):
+        values = {"module": kind.__module__, "kind": kind.__name__, "shards": shards, "folder": str(tmp_path)}
+        code = HARNESS.format(**values, told="; ".join(told))
+        argv = [sys.executable, "-c", code]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            yield process, [int(number) for number in process.stdout.readline().split()]
+
+    return holding

@@ -2,9 +2,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 
 import psutil
 import pytest
@@ -98,26 +95,14 @@ def test_nothing_is_left_when_the_start_is_cancelled(tmp_path):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
-def test_a_harness_that_is_killed_or_interrupted_takes_its_shards_along_stopped_ones_too(tmp_path, signum):
-    harness = textwrap.dedent(f"""
-        import asyncio, pathlib, signal
-        from gymproof.chaos.fleet import SimFleet
-
-        async def main():
-            async with SimFleet(2, folder=pathlib.Path({str(tmp_path)!r})) as fleet:
-                pids = [shard.pid(name) for shard in fleet.shards for name in ("server", "engine")]
-                fleet.shards[0].signal("engine", signal.SIGSTOP)
-                fleet.shards[1].signal("server", signal.SIGKILL)
-                print(*pids, flush=True)
-                await asyncio.sleep(60)
-
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
-        asyncio.run(main())
-        """)
-    with subprocess.Popen(
-        [sys.executable, "-c", harness], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        pids = [int(pid) for pid in process.stdout.readline().split()]
+def test_a_harness_that_is_killed_or_interrupted_takes_its_shards_along_stopped_ones_too(harness, signum):
+    told = (
+        "pids = [shard.pid(name) for shard in fleet.shards for name in ('server', 'engine')]",
+        "fleet.shards[0].signal('engine', signal.SIGSTOP)",
+        "fleet.shards[1].signal('server', signal.SIGKILL)",
+        "print(*pids, flush=True)",
+    )
+    with harness(SimFleet, 2, *told) as (process, pids):
         process.send_signal(signum)
         process.wait(WITHIN_S)
 

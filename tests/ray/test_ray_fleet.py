@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from contextlib import suppress
 from pathlib import Path
 
@@ -113,24 +112,9 @@ def test_the_end_of_the_clusters_program_is_an_error_that_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
-def test_a_harness_that_is_killed_or_interrupted_takes_its_cluster_along(tmp_path, signum):
-    harness = textwrap.dedent(f"""
-        import asyncio, pathlib, signal
-        from gymproof.chaos.ray_fleet import RayFleet
-
-        async def main():
-            async with RayFleet(1, folder=pathlib.Path({str(tmp_path)!r})) as fleet:
-                fleet.shards[0].signal("engine", signal.SIGSTOP)
-                print(fleet.cluster.pid, flush=True)
-                await asyncio.sleep(60)
-
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
-        asyncio.run(main())
-        """)
-    with subprocess.Popen(
-        [sys.executable, "-c", harness], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        cluster = int(process.stdout.readline())
+def test_a_harness_that_is_killed_or_interrupted_takes_its_cluster_along(harness, signum):
+    told = "fleet.shards[0].signal('engine', signal.SIGSTOP)", "print(fleet.cluster.pid, flush=True)"
+    with harness(RayFleet, 1, *told) as (process, (cluster,)):
         started, folder = everything(process.pid), folder_of(cluster)
         (actor,) = [child for child in started if program(child) == "ray::ShardActor"]
         actor.suspend()  # it does not see its raylet end
