@@ -5,6 +5,7 @@ import hashlib
 import socket
 import struct
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -47,45 +48,52 @@ def answers(*, then):
         await writer.drain()
         if then == "rst":
             reset(writer)
-        elif then == "keep":
-            await reader.read()
 
     return handler
+
+
+async def answers_each(reader, writer):
+    while True:
+        await reader.readexactly(len(REQUEST))
+        writer.write(RESPONSE)
+
+
+@asynccontextmanager
+async def tapped(raw_server, handler):
+    """A client's connection through a wiretap to a router: the tap, both its ends, and the attempts."""
+    attempts = []
+    async with raw_server(handler) as port, Wiretap(port, attempts.append) as tap:
+        reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        yield tap, reader, writer, attempts
+        writer.close()
 
 
 def ask(raw_server, handler, request=REQUEST):
     """Send one request through a wiretap to a router; gives what came back, how it ended, and the attempts."""
 
     async def main():
-        attempts = []
-        async with raw_server(handler) as port, Wiretap(port, attempts.append) as tap:
-            reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        async with tapped(raw_server, handler) as (_, reader, writer, attempts):
             writer.write(request)
             got = await read_all(reader)
-            writer.close()
         return *got, attempts
 
     return asyncio.run(main())
 
 
-def test_an_answer_and_the_fin_behind_it_pass(raw_server):
-    data, how, (attempt,) = ask(raw_server, answers(then="fin"))
+@pytest.mark.parametrize(
+    ("then", "data", "how", "ending"),
+    [
+        ("fin", RESPONSE, "fin", Ending.COMPLETE),
+        ("rst", RESPONSE, "rst", Ending.COMPLETE),
+        ("mid", RESPONSE[:-1], "fin", Ending.TRUNCATED),
+    ],
+)
+def test_an_answer_and_how_it_ends_pass_and_are_recorded(raw_server, then, data, how, ending):
+    *got, (attempt,) = ask(raw_server, answers(then=then))
 
-    assert (data, how) == (RESPONSE, "fin")
-    assert (attempt.call, attempt.ending, attempt.status) == ("r1.t0", Ending.COMPLETE, 200)
-    assert attempt.response_sha256 == hashlib.sha256(b"{}").hexdigest()
-
-
-def test_an_rst_of_the_router_reaches_the_client_as_rst(raw_server):
-    data, how, (attempt,) = ask(raw_server, answers(then="rst"))
-
-    assert (data, how, attempt.ending) == (RESPONSE, "rst", Ending.COMPLETE)
-
-
-def test_a_cut_answer_is_passed_as_it_is_and_recorded_as_truncated(raw_server):
-    data, how, (attempt,) = ask(raw_server, answers(then="mid"))
-
-    assert (data, how, attempt.ending) == (RESPONSE[:-1], "fin", Ending.TRUNCATED)
+    assert (*got, attempt.ending) == (data, how, ending)
+    assert (attempt.call, attempt.status) == ("r1.t0", 200)
+    assert (attempt.response_sha256 == hashlib.sha256(b"{}").hexdigest()) is (then != "mid")
 
 
 async def _close_at_once(reader, writer):
@@ -126,7 +134,6 @@ def test_a_router_that_does_not_listen_resets_the_client_once_the_request_is_kno
 @pytest.mark.parametrize("how", ["fin", "rst"])
 def test_a_client_that_leaves_is_seen_to_leave_by_the_router_in_the_same_way(raw_server, how):
     async def main():
-        attempts = []
         asked, left = asyncio.Event(), []
 
         async def handler(reader, _writer):
@@ -134,8 +141,7 @@ def test_a_client_that_leaves_is_seen_to_leave_by_the_router_in_the_same_way(raw
             asked.set()
             left.append(await read_all(reader))
 
-        async with raw_server(handler) as port, Wiretap(port, attempts.append) as tap:
-            _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        async with tapped(raw_server, handler) as (tap, _, writer, attempts):
             writer.write(REQUEST)
             await asyncio.wait_for(asked.wait(), WITHIN_S)
             pending = tap.pending()
@@ -159,13 +165,10 @@ def test_a_half_closed_client_still_gets_its_answer(raw_server):
             writer.write(RESPONSE)
             await writer.drain()
 
-        async with raw_server(handler) as port, Wiretap(port, lambda _attempt: None) as tap:
-            reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        async with tapped(raw_server, handler) as (_, reader, writer, _):
             writer.write(REQUEST)
             writer.write_eof()
-            got = await read_all(reader)
-            writer.close()
-            return got
+            return await read_all(reader)
 
     assert asyncio.run(main()) == (RESPONSE, "fin")
 
@@ -182,14 +185,11 @@ def test_a_streamed_answer_passes_event_by_event(raw_server):
             writer.write(b"3\r\ntwo\r\n0\r\n\r\n")
             await writer.drain()
 
-        attempts = []
-        async with raw_server(handler) as port, Wiretap(port, attempts.append) as tap:
-            reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        async with tapped(raw_server, handler) as (_, reader, writer, attempts):
             writer.write(REQUEST)
             assert await asyncio.wait_for(reader.readexactly(len(head)), WITHIN_S) == head
             seen.set()
             await read_all(reader)
-            writer.close()
         return attempts
 
     (attempt,) = asyncio.run(main())
@@ -199,18 +199,10 @@ def test_a_streamed_answer_passes_event_by_event(raw_server):
 
 def test_a_kept_connection_carries_one_attempt_after_the_other(raw_server):
     async def main():
-        async def handler(reader, writer):
-            while True:
-                await reader.readexactly(len(REQUEST))
-                writer.write(RESPONSE)
-
-        attempts = []
-        async with raw_server(handler) as port, Wiretap(port, attempts.append) as tap:
-            reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        async with tapped(raw_server, answers_each) as (_, reader, writer, attempts):
             for _ in range(3):
                 writer.write(REQUEST)
                 assert await asyncio.wait_for(reader.readexactly(len(RESPONSE)), WITHIN_S) == RESPONSE
-            writer.close()
         return attempts
 
     assert [attempt.ending for attempt in asyncio.run(main())] == [Ending.COMPLETE] * 3
@@ -274,8 +266,7 @@ def test_whoever_does_not_read_stops_the_other_side_and_fills_no_memory(raw_serv
                 await writes(writer)
             await asyncio.sleep(WITHIN_S)
 
-        async with raw_server(handler) as port, Wiretap(port, lambda _attempt: None) as tap:
-            reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        async with tapped(raw_server, handler) as (_, reader, writer, _):
             reader._transport.pause_reading()
             if side == "router":
                 await writes(writer)
@@ -320,15 +311,13 @@ def test_any_bytes_pass_unchanged_whatever_the_record_makes_of_them(raw_server, 
             writer.write_eof()
             arrived.append(await reader.read())
 
-        async with raw_server(handler) as port, Wiretap(port, lambda _attempt: None) as tap:
-            reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        async with tapped(raw_server, handler) as (_, reader, writer, _):
             for piece in sent:
                 writer.write(piece)
                 await asyncio.sleep(0)
             writer.write_eof()
             got = await read_all(reader)
             assert await wait_until(lambda: bool(arrived), WITHIN_S), "the router never saw the client's FIN"
-            writer.close()
         return got, arrived
 
     assert asyncio.run(main()) == ((b"".join(back), "fin"), [b"".join(sent)])
@@ -336,20 +325,13 @@ def test_any_bytes_pass_unchanged_whatever_the_record_makes_of_them(raw_server, 
 
 def test_the_tap_adds_no_delay(raw_server):
     async def main():
-        async def handler(reader, writer):
-            while True:
-                await reader.readexactly(len(REQUEST))
-                writer.write(RESPONSE)
-
-        async with raw_server(handler) as port, Wiretap(port, lambda _attempt: None) as tap:
-            reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        async with tapped(raw_server, answers_each) as (_, reader, writer, _):
             began = time.monotonic()
             for _ in range(50):
                 writer.write(REQUEST[:40])
                 await asyncio.sleep(0)
                 writer.write(REQUEST[40:])
                 await asyncio.wait_for(reader.readexactly(len(RESPONSE)), WITHIN_S)
-            writer.close()
             return time.monotonic() - began
 
     assert asyncio.run(main()) < 50 * 0.04  # what Nagle's delay alone would cost
