@@ -294,5 +294,5 @@ def say(data: bytes, *, then_close: bool = False) -> Script:
 @pytest.fixture(scope="session")
 def kit() -> SimpleNamespace:
     """The names above, for tests."""
-    names = (Stage, Backend, answer, say, serve, hang, close, reset)
+    names = (Stage, Backend, answer, say, serve, hang, close, reset, settle)
     return SimpleNamespace(completion=COMPLETION, chat=CHAT, **{named.__name__: named for named in names})

@@ -33,7 +33,7 @@ def test_the_application_for_other_servers_answers_the_same(kit):
                 large.status,
             )
         impl._router.fleet.close()
-        await asyncio.sleep(0.01)
+        await kit.settle()
         await backend.stop()
         return seen, backend.exchanges[0].body
 

@@ -93,11 +93,11 @@ def test_64_requests_cut_by_one_crash_are_one_strike_and_all_are_saved(kit):
 
 def test_a_shard_that_got_the_rest_of_a_budget_is_not_blamed_for_the_deadline(kit):
     async def late_and_bad(exchange):
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.2)  # more than half of the budget, and far from all of it
         exchange.reset()
 
     async def story():
-        async with kit.Stage(kit.hang, late_and_bad, backend_timeout_s=0.4) as stage:
+        async with kit.Stage(kit.hang, late_and_bad, backend_timeout_s=2.0) as stage:
             reply = await stage.ask()
             return reply.reason, stage.states()
 
@@ -202,18 +202,14 @@ def test_a_request_leaves_nothing_behind_for_the_garbage_collector(kit, ending):
                 client.reset()
             else:
                 await client.receive()
-            await stage.until(lambda: stage.in_flight() == 0, "nothing is in flight")
-            await asyncio.sleep(0.05)
-            return sum(isinstance(thing, Call) for thing in gc.get_objects())
+            await stage.until(lambda: not any(isinstance(thing, Call) for thing in gc.get_objects()), "nothing is left")
 
     gc.collect()
     gc.disable()
     try:
-        left = asyncio.run(story())
+        asyncio.run(story())
     finally:
         gc.enable()
-
-    assert left == 0
 
 
 def poisoned(kit):

@@ -41,7 +41,7 @@ def failure_of(kit, script, *, warm=0, timeout_s=5.0, max_body=1 << 20, body=b""
                 await attempt(pool, endpoint, body, timeout_s)
         finally:
             pool.close()
-            await asyncio.sleep(0.01)
+            await kit.settle()
             await backend.stop()
         assert pool.connections == 0
         return caught.value
@@ -80,7 +80,7 @@ def test_silence_until_the_deadline_is_a_hang(kit):
     assert (error.outcome, error.reached) == (Outcome.HUNG, Reached.WRITTEN)
 
 
-def test_a_server_that_does_not_read_a_large_body_was_not_written_to():
+def test_a_server_that_does_not_read_a_large_body_was_not_written_to(kit):
     async def story():
         with bind("127.0.0.1", 0) as deaf:  # the kernel accepts, as it does for a stopped process
             endpoint = parse_backend(f"http://127.0.0.1:{deaf.getsockname()[1]}")
@@ -88,7 +88,7 @@ def test_a_server_that_does_not_read_a_large_body_was_not_written_to():
             with pytest.raises(AttemptError) as caught:
                 await attempt(pool, endpoint, b"x" * (64 << 20), timeout_s=0.3)
             pool.close()
-            await asyncio.sleep(0.01)
+            await kit.settle()
         return caught.value
 
     error = asyncio.run(story())
@@ -195,11 +195,10 @@ def test_connections_are_reused_until_they_are_too_old(kit, monkeypatch):
         pool = Pool(endpoint, connect_timeout_s=1.0, max_body=1 << 20)
         reused = [(await attempt(pool, endpoint)).reused for _ in range(3)]
         fresh = (await attempt(pool, endpoint, fresh=True)).reused
-        monkeypatch.setattr(transport, "IDLE_S", 0.0)
-        await asyncio.sleep(0.01)
+        monkeypatch.setattr(transport, "IDLE_S", -1.0)
         old = (await attempt(pool, endpoint)).reused
         pool.close()
-        await asyncio.sleep(0.01)
+        await kit.settle()
         await backend.stop()
         return reused, fresh, old
 
@@ -214,7 +213,7 @@ def test_bytes_after_a_whole_answer_cost_the_connection_and_not_the_answer(kit):
         pool = Pool(endpoint, connect_timeout_s=1.0, max_body=1 << 20)
         responses = [await attempt(pool, endpoint) for _ in range(2)]
         pool.close()
-        await asyncio.sleep(0.01)
+        await kit.settle()
         await backend.stop()
         return [(response.body, response.reused) for response in responses]
 
