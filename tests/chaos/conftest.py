@@ -4,11 +4,13 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from gymproof.chaos.conform.findings import Finding, Group, Scorecard, Word
 from gymproof.chaos.scenario import SUFFIX, shipped
+from gymproof.chaos.wiretap import Wiretap
 
 CHROMIUM = shutil.which("chromium")
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -44,6 +46,22 @@ async def _raw_server(handler: Handler) -> AsyncIterator[int]:
 def raw_server():
     """A context manager around a server; its argument handles (reader, writer), its value is the port."""
     return _raw_server
+
+
+@asynccontextmanager
+async def _tapped(handler: Handler) -> AsyncIterator[Any]:
+    """A client's connection through a wiretap to a router: the tap, both its ends, and the attempts."""
+    attempts = []
+    async with _raw_server(handler) as port, Wiretap(port, attempts.append) as tap:
+        reader, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        yield tap, reader, writer, attempts
+        writer.close()
+
+
+@pytest.fixture
+def tapped():
+    """A context manager around a router that is only a handler, a wiretap in front of it, and a client's connection."""
+    return _tapped
 
 
 PROBES = {
