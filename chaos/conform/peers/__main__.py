@@ -64,7 +64,7 @@ def configuration(told: argparse.Namespace) -> str:
         vars(told),
         hosts=[urlsplit(url).netloc for url in told.backends],
         deadline_ms=round(told.deadline_s * 1000),
-        connect_ms=round(min(1.0, told.deadline_s / 2) * 1000),
+        connect_ms=round(min(3.0, told.deadline_s / 2) * 1000),
         user=pwd.getpwuid(os.getuid()).pw_name if os.getuid() == 0 else "",
     )
 
