@@ -119,10 +119,10 @@ _ALL = (
         command=f"{_CONFIGURED} haproxy {_LAUNCHED}",
         version=("-v",),
         install="apt-get install haproxy",
-        settings="what fails before the deadline is tried again on another shard; health check each second; three "
-        "errors in a row take a shard out until the next one; 429, 502, 503, 504 and 520 become 500, or 409 where no shard is left; a "
-        "client that leaves ends its request; one request a connection, since the death of a shard's is passed on to a "
-        "client's second; consistent hash of the session",
+        settings="what fails before the deadline is tried again on another shard; a health check a second; 3 errors "
+        "in a row take a shard out until the next one; 429, 502, 503, 504 and 520 become 500, or 409 where no shard is "
+        "left; a client that leaves ends its request; one request a connection, since the death of a shard's is passed "
+        "on to a client's second; consistent hash of the session",
         session_header=_SESSION,
     ),
     Preset(
