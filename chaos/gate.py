@@ -46,7 +46,7 @@ def gate(
     router_cmd: Annotated[str, typer.Option(metavar="CMD", help="The router to judge.")] = GYM_ROUTER,
     router_core: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:NAME", help="The same for virtual time. [gym-router's own, if it is that]"),
+        typer.Option(metavar="MODULE:NAME", help="The same for virtual time (gym-router's own, if it is that)."),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where records go (chaos-runs/TIME).")] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None,

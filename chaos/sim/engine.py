@@ -89,7 +89,8 @@ class EngineCore:
         self._report(outputs, time.monotonic())
 
     def _report(self, outputs: list[Output], now: float) -> None:
-        if outputs or now >= self._next_stats or self._scheduler.idle():
+        # A pause that has frozen everything shows the last counts: they must not move afterwards.
+        if outputs or now >= self._next_stats or self._scheduler.idle() or self._scheduler.frozen:
             self._next_stats = now + _STATS_EVERY_S
             self._send(
                 {
