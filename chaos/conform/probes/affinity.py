@@ -16,10 +16,10 @@ from ...asking import MODEL, post
 from ...tags import tag
 from ..findings import Group, Word
 from .backends import NAMES, Backend, ok, plain
-from .bench import Bench, Reply, Rig
+from .bench import Bench, Reply, Rig, SharedRig, tally
 from .results import Notes, Result, safe
 
-_SHARDS, _KEYS, _TIMES, _WIDE = 3, 60, 3, 8
+_SHARDS, _KEYS, _TIMES, _WIDE = 3, 48, 3, 8
 _CONVERSATIONS, _TURNS = 30, 4
 _BY_CHANCE = 0.8  # of the later turns on the first turn's shard; a third is what chance gives
 _LEAST_SHARE = 0.1  # of the keyless requests; a third would be even
@@ -52,12 +52,21 @@ class _Sessions:
         keys = list(keys)
         return dict(zip(keys, await asyncio.gather(*map(one, keys)), strict=True))
 
-    def taken(self) -> tuple[str, list[str]]:
-        """The first flaw of the answers since the last look, and what they were."""
+    def taken(self, seen: str) -> tuple[Result | None, list[str]]:
+        """The result if the answers since the last look were not all good, and what they were."""
         replies, self.replies = self.replies, []
-        counts = Counter(str(reply.status or reply.ending) for reply in replies)
-        bad = next((found for reply in replies if (found := self.rig.flaw(reply))), "")
-        return bad, [f"answers: {', '.join(f'{status} x{count}' for status, count in counts.items())}"]
+        return _answers(self.rig, replies, seen)
+
+
+def _answers(rig: Rig, replies: Sequence[Reply], seen: str) -> tuple[Result | None, list[str]]:
+    ends = tally(replies)
+    lines = [f"answers: {ends}", *(str(reply) for reply in replies if not reply.ok)][:6]
+    right = "answer each request by a shard that is there, inside the same request, wherever its session is"
+    if bad := next((found for reply in replies if (found := rig.flaw(reply))), ""):
+        return Result(Word.UNSAFE, f"{seen}; answers {ends}: {bad}", right, lines), lines
+    if not all(reply.ok for reply in replies):
+        return Result(Word.BOUNDED, f"{seen}; answers {ends}", right, lines), lines
+    return None, lines
 
 
 def _shard(rig: Rig, name: str) -> str:
@@ -74,11 +83,11 @@ async def _sticks(sessions: _Sessions) -> Result:
     sweeps = [await sessions.sweep(f"key-{number}" for number in range(_KEYS)) for _ in range(_TIMES)]
     sessions.homes = sweeps[0]
     stuck = sum(len({sweep[key] for sweep in sweeps}) == 1 for key in sessions.homes)
-    bad, lines = sessions.taken()
     used = Counter(sessions.homes.values())
     seen = f"{stuck} of {_KEYS} keys on one shard each in {_TIMES} rounds, A/B/C {_spread(sessions.homes.values())}"
-    if bad:
-        return Result(Word.UNSAFE, f"{seen}; {bad}", "answer, wherever the session is", lines)
+    failed, lines = sessions.taken(seen)
+    if failed:
+        return failed
     if stuck < _KEYS:
         moved = [f"{key}: {', '.join(sweep[key] for sweep in sweeps)}" for key in sessions.homes]
         return Result(Word.BOUNDED, seen, _STEADY, [*lines, *moved[:8]])
@@ -94,7 +103,6 @@ async def _death(sessions: _Sessions) -> Result:
     sessions.dead = next(backend for backend in sessions.rig.backends if backend.name == doomed)
     await sessions.dead.down()
     sweeps = [await sessions.sweep(homes), await sessions.sweep(homes)]
-    bad, lines = sessions.taken()
     survivors = [key for key, home in homes.items() if home != doomed]
     moved = [key for key in survivors if any(sweep[key] != homes[key] for sweep in sweeps)]
     orphans = [sweeps[1][key] for key, home in homes.items() if home == doomed]
@@ -102,10 +110,10 @@ async def _death(sessions: _Sessions) -> Result:
         f"shard {doomed} refuses: {len(moved)} of {len(survivors)} keys of the others moved, "
         f"its {len(orphans)} went A/B/C {_spread(orphans)}"
     )
+    failed, lines = sessions.taken(seen)
     lines += [f"{key}: {homes[key]}, then {', '.join(sweep[key] for sweep in sweeps)}" for key in moved[:8]]
-    if bad:
-        right = "answer the sessions of a dead shard by another one, inside the same request"
-        return Result(Word.UNSAFE, f"{seen}; {bad}", right, lines)
+    if failed:
+        return failed
     return Result(Word.BOUNDED, seen, _STEADY, lines) if moved else safe(seen, lines)
 
 
@@ -117,7 +125,6 @@ async def _return(sessions: _Sessions) -> Result:
     await dead.up()
     waited = await _until_used(sessions, dead.name)
     sweep = await sessions.sweep(homes)
-    bad, lines = sessions.taken()
     survivors = [key for key, home in homes.items() if home != dead.name]
     moved = [key for key in survivors if sweep[key] != homes[key]]
     own = [key for key, home in homes.items() if home == dead.name]
@@ -127,8 +134,9 @@ async def _return(sessions: _Sessions) -> Result:
         f"shard {dead.name} is back and {used}; {back} of its {len(own)} keys returned, "
         f"{len(moved)} of {len(survivors)} keys of the others moved"
     )
-    if bad:
-        return Result(Word.UNSAFE, f"{seen}; {bad}", "answer, wherever the session is", lines)
+    failed, lines = sessions.taken(seen)
+    if failed:
+        return failed
     if moved or waited is None:
         right = _STEADY if moved else "ask a shard that failed again after a second or so, and give it new sessions"
         return Result(Word.BOUNDED, seen, right, lines)
@@ -158,9 +166,10 @@ async def _keyless(rig: Rig) -> Result:
 
     asked = await asyncio.gather(*(one() for _ in range(_KEYS)))
     counts = Counter(shard for shard, _ in asked)
-    seen = f"{_KEYS} requests without a header, {_WIDE} at a time: A/B/C {_spread(shard for shard, _ in asked)}"
-    if bad := next((found for _, reply in asked if (found := rig.flaw(reply))), ""):
-        return Result(Word.UNSAFE, f"{seen}; {bad}", "answer requests without a session header as well")
+    seen = f"{_KEYS} requests without a header, {_WIDE} at a time: A/B/C {_spread(counts.elements())}"
+    failed, _ = _answers(rig, [reply for _, reply in asked], seen)
+    if failed:
+        return failed
     if min(counts[name] for name in NAMES[:_SHARDS]) < _LEAST_SHARE * _KEYS:
         right = "send a request without a session to the shard that has least to do, not all to one"
         return Result(Word.BOUNDED, seen, right)
@@ -171,9 +180,11 @@ async def _conversations(rig: Rig) -> Result:
     """As NeMo-Gym sends them: no header, and each turn's messages begin with those of the turn before."""
     turn = asyncio.Semaphore(_WIDE)
 
+    replies: list[Reply] = []
+
     async def one(number: int) -> list[str]:
         async with turn:
-            return [await _say(rig, number, count) for count in range(1, _TURNS + 1)]
+            return [await _say(rig, number, count, replies) for count in range(1, _TURNS + 1)]
 
     paths = await asyncio.gather(*map(one, range(_CONVERSATIONS)))
     later = [shard == path[0] for path in paths for shard in path[1:]]
@@ -183,9 +194,10 @@ async def _conversations(rig: Rig) -> Result:
         f"{whole} of {_CONVERSATIONS} conversations of {_TURNS} turns on one shard each, "
         f"{share:.0%} of the later turns on the first one's; A/B/C {_spread(path[0] for path in paths)}"
     )
+    failed, _ = _answers(rig, replies, seen)
+    if failed:
+        return failed
     lines = [", ".join(path) for path in paths[:8]]
-    if not all(path[0] for path in paths):
-        raise ValueError("a turn reached no shard, or without its messages")
     if len({path[0] for path in paths}) == 1:
         return Result(Word.BOUNDED, f"{seen}: one shard has all", "spread the conversations", lines)
     if all(later):
@@ -194,14 +206,15 @@ async def _conversations(rig: Rig) -> Result:
     return Result(Word.BOUNDED if share > _BY_CHANCE else Word.NOT_APPLICABLE, seen, right, lines)
 
 
-async def _say(rig: Rig, number: int, count: int) -> str:
+async def _say(rig: Rig, number: int, count: int, replies: list[Reply]) -> str:
     """Turn `count` of a conversation; gives the shard that answered."""
     names = [f"turn.{number}.{past}" for past in range(count)]
     rig.scripts[names[-1]] = plain(ok(), after_s=_TAKES_S)
     said: list[Mapping[str, str]] = [{"role": "system", "content": f"You are number {number}. {'Think. ' * 40}"}]
     for name in names:
         said += [{"role": "user", "content": f"A question. {tag(name)}"}, {"role": "assistant", "content": "ok"}]
-    await rig.ask(post(rig.router.url, orjson.dumps({"model": MODEL, "messages": said[:-1], "max_tokens": 16})))
+    body = orjson.dumps({"model": MODEL, "messages": said[:-1], "max_tokens": 16})
+    replies.append(await rig.ask(post(rig.router.url, body)))
     return _shard(rig, names[-1])
 
 
@@ -209,7 +222,7 @@ _BY_HEADER = {"header_sticks": _sticks, "header_on_death": _death, "header_on_re
 CHECKS: Sequence[str] = ("keyless_spread", "conversation_sticks", *_BY_HEADER)
 
 
-async def probe(bench: Bench, notes: Notes) -> None:
+async def probe(bench: Bench, _shared: SharedRig, notes: Notes) -> None:
     """One after the other: a shard dies on the way."""
     name = Group.AFFINITY.name.lower()
     async with bench.rig(name, _SHARDS) as rig:

@@ -3,11 +3,14 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import orjson
 
@@ -23,6 +26,7 @@ from ...under_test import RouterError, RouterUnderTest, Wiring
 from .backends import Backend, Delivery, Respond, listening
 
 _POLL_S = 0.05
+_SERVES_WITHIN_S = 10.0
 _ATTEMPTS = 2
 _REDIRECTS = range(300, 400)
 
@@ -75,6 +79,12 @@ def read(answer: ResponseReader, seconds: float, detail: str = "") -> Reply:
     return Reply(Ending.COMPLETE, seconds, response.status, response.headers, response.body)
 
 
+def tally(replies: Iterable[Reply]) -> str:
+    """How some requests ended, as in "200 x18, truncated x2"; a status stands for a whole answer."""
+    ends = (str(reply.status) if reply.ending is Ending.COMPLETE else str(reply.ending) for reply in replies)
+    return ", ".join(f"{end} x{count}" for end, count in Counter(ends).most_common())
+
+
 def _status(answer: ResponseReader) -> int | None:
     return answer.head.status if answer.head else None
 
@@ -111,6 +121,7 @@ class Rig:
     scripts: dict[str, Respond]
     contract: Contract
     patience_s: float  # how long a client waits: the deadline that the router was given, and grace
+    session_header: str = ""
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def name(self, what: str) -> str:
@@ -124,6 +135,21 @@ class Rig:
     async def chat(self, name: str, text: str = "", headers: Headers = ()) -> Reply:
         """Ask for a chat completion."""
         return await self.ask(with_headers(post(self.router.url, chat(name, text)), headers))
+
+    def session(self, key: str) -> Headers:
+        """The header by which the router knows a session, if it has one."""
+        return ((self.session_header.encode(), key.encode()),) if self.session_header else ()
+
+    async def until_all_used(self, within_s: float) -> bool:
+        """Ask, as different sessions, until every shard has been asked; whether that came true in time."""
+        give_up = time.monotonic() + within_s
+        idle = {backend.name for backend in self.backends}
+        while idle and time.monotonic() < give_up:
+            name = self.name("used")
+            await self.chat(name, headers=self.session(name))
+            idle -= {delivery.shard for delivery in self.delivered(name)}
+            await asyncio.sleep(_POLL_S if idle else 0)
+        return not idle
 
     def flaw(self, reply: Reply) -> str:
         """See `flaw`."""
@@ -181,7 +207,8 @@ class Bench:
             self.router(name, [backend.url for backend in backends]) as router,
         ):
             await self.until_serving(router.url)
-            yield Rig(router, backends, scripts, self.contract, self.deadline_s + self.grace_s)
+            patience_s = self.deadline_s + self.grace_s
+            yield Rig(router, backends, scripts, self.contract, patience_s, self.session_header)
 
     async def until_serving(self, url: str, within_s: float | None = None) -> None:
         """Wait until a chat request is answered: some answer HTTP before they know their shards. Raises RouterError."""
@@ -191,6 +218,36 @@ class Bench:
             if time.monotonic() > give_up:
                 raise RouterError(f"all shards are well, and the router does not serve: {reply}")
             await asyncio.sleep(_POLL_S)
+
+
+class SharedRig:
+    """One rig for all groups that leave a router as they found it, started when the first needs it."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self._bench = bench
+        self._name = name
+        self._stack = AsyncExitStack()
+        self._rig: Rig | None = None
+
+    async def rig(self) -> Rig:
+        """The rig, its router serving: one that does not any more is started again. Raises RouterError."""
+        if self._rig is None:
+            self._rig = await self._stack.enter_async_context(self._bench.rig(self._name))
+        try:
+            await self._bench.until_serving(self._rig.router.url, _SERVES_WITHIN_S)
+        except RouterError:
+            await self._rig.router.stop()
+            await self._rig.router.start()
+            await self._bench.until_serving(self._rig.router.url)
+        return self._rig
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
 
 
 def chat(name: str, text: str = "") -> bytes:

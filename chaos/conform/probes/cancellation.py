@@ -15,9 +15,9 @@ from ...asking import MODEL, dial, post
 from ...http1 import Framing, Response
 from ...tags import tag
 from ...waiting import wait_until
-from ..findings import Group, Word
+from ..findings import Word
 from .backends import EVENTS, Delivery, Send, ok, plain
-from .bench import Bench, Rig
+from .bench import Bench, Reply, Rig, SharedRig, tally
 from .results import Notes, Result, safe
 
 _CLIENTS = 30
@@ -92,25 +92,22 @@ def _times(seconds: Sequence[float]) -> str:
     return f"{seconds[0]:.2f} to {seconds[-1]:.2f} s" if seconds else "none"
 
 
-async def _used(rig: Rig, header: bytes) -> tuple[Counter[str], str, Counter[str]]:
-    """Which shards answer some requests, the first flaw, and how they ended."""
+async def _used(rig: Rig) -> tuple[Counter[str], list[Reply]]:
+    """Which shards answer some requests of different sessions, and the answers."""
     names = [rig.name("used") for _ in range(_AFTERWARDS)]
     rig.scripts.update(dict.fromkeys(names, plain(ok(), after_s=_TAKES_S)))
-    keyed = [(name, ((header, name.encode()),) if header else ()) for name in names]
-    replies = await asyncio.gather(*(rig.chat(name, headers=headers) for name, headers in keyed))
-    shards = Counter(one.shard for name in names for one in rig.delivered(name))
-    bad = next((found for reply in replies if (found := rig.flaw(reply))), "")
-    return shards, bad, Counter(str(reply.status or reply.ending) for reply in replies)
+    replies = await asyncio.gather(*(rig.chat(name, headers=rig.session(name)) for name in names))
+    return Counter(one.shard for name in names for one in rig.delivered(name)), list(replies)
 
 
-async def _afterwards(rig: Rig, header: bytes, before: Counter[str]) -> Result:
+async def _afterwards(rig: Rig, before: Counter[str]) -> Result:
     """The shards, which are well, are used as they were before."""
-    shards, bad, ends = await _used(rig, header)
-    seen = f"{_AFTERWARDS} requests afterwards: {_counted(ends)}; shards {_counted(shards)}, before {_counted(before)}"
+    shards, replies = await _used(rig)
+    seen = f"afterwards {tally(replies)}; shards {_counted(shards)}, before {_counted(before)}"
     right = "a client's leaving says nothing about a shard: count it neither as its failure nor against its breaker"
-    if bad:
+    if bad := next((found for reply in replies if (found := rig.flaw(reply))), ""):
         return Result(Word.UNSAFE, f"{seen}; {bad}", right)
-    if set(ends) != {"200"} or set(before) - set(shards):
+    if set(before) - set(shards) or not all(reply.ok for reply in replies):
         return Result(Word.BOUNDED, seen, right)
     return safe(seen)
 
@@ -122,11 +119,10 @@ def _counted(counts: Counter[str]) -> str:
 CHECKS: Sequence[str] = ("whole_answers", "streams", "shards_afterwards")
 
 
-async def probe(bench: Bench, notes: Notes) -> None:
+async def probe(_bench: Bench, shared: SharedRig, notes: Notes) -> None:
     """One after the other, so that what was left running by one is not taken for the other's."""
-    header = bench.session_header.encode()
-    async with bench.rig(Group.CANCELLATION.name.lower()) as rig:
-        before, _, _ = await _used(rig, header)
-        await notes.take("whole_answers", _leave(rig, stream=False), rig.patience_s * 2)
-        await notes.take("streams", _leave(rig, stream=True), rig.patience_s * 2)
-        await notes.take("shards_afterwards", _afterwards(rig, header, before), rig.patience_s * 2)
+    rig = await shared.rig()
+    before, _ = await _used(rig)
+    await notes.take("whole_answers", _leave(rig, stream=False), rig.patience_s * 2)
+    await notes.take("streams", _leave(rig, stream=True), rig.patience_s * 2)
+    await notes.take("shards_afterwards", _afterwards(rig, before), rig.patience_s * 2)

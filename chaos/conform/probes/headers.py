@@ -3,15 +3,14 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 
 import orjson
 
 from ...asking import dial, post
 from ...http1 import Headers, ResponseReader, header
-from ..findings import Group, Word
+from ..findings import Word
 from .backends import JSON, Delivery, Respond, Send, ok, plain, usual
-from .bench import Bench, Reply, Rig, chat, read, with_headers
+from .bench import Bench, Reply, Rig, SharedRig, chat, read, with_headers
 from .results import Notes, Result, safe
 
 _PASSING: Headers = (
@@ -44,6 +43,7 @@ _HOP_BACK: Headers = (
     (b"Connection", b"keep-alive, X-Gymproof-Hop"),
 )
 _INVITED_WITHIN_S = 3.0
+_RECOVERS_WITHIN_S = 6.0
 
 
 async def _request_headers(rig: Rig) -> Result:
@@ -252,14 +252,16 @@ _CHECKS: Mapping[str, Callable[[Rig], Awaitable[Result]]] = {
     "request_hop_by_hop": _request_hop_by_hop,
     "response_headers": _response_headers,
     "response_hop_by_hop": _response_hop_by_hop,
-    **{name: partial(_breaker, what=what, headers=headers) for name, (what, headers) in _BREAKERS.items()},
     "expect_100_continue": _expect,
     "chunked_request": _chunked,
 }
-CHECKS = tuple(_CHECKS)
+CHECKS = (*_CHECKS, *_BREAKERS)
 
 
-async def probe(bench: Bench, notes: Notes) -> None:
-    """Ask all of it at once, of one router."""
-    async with bench.rig(Group.HEADERS.name.lower()) as rig:
-        await notes.take_all({name: check(rig) for name, check in _CHECKS.items()}, rig.patience_s * 2)
+async def probe(_bench: Bench, shared: SharedRig, notes: Notes) -> None:
+    """What breaks comes last and one by one, each with both shards in use: it takes a shard out for a while."""
+    rig = await shared.rig()
+    await notes.take_all({name: check(rig) for name, check in _CHECKS.items()}, rig.patience_s * 2)
+    for name, (what, headers) in _BREAKERS.items():
+        await rig.until_all_used(_RECOVERS_WITHIN_S)
+        await notes.take(name, _breaker(rig, what, headers), rig.patience_s * 2)

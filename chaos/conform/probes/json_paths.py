@@ -4,7 +4,7 @@ Numbers are compared as they are written, so that 1.0 and 1, or a rounded logpro
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -57,8 +57,11 @@ class _Gone:
     value: Any
 
 
-def differences(sent: bytes, got: bytes) -> list[Change]:
-    """What differs between two JSON texts, order and white space aside. Raises ValueError for what is no JSON."""
+def differences(sent: bytes, got: bytes, aliases: Collection[tuple[str, str]] = ()) -> list[Change]:
+    """What differs between two JSON texts, order and white space aside; `aliases` are pairs of paths for one thing.
+
+    Raises ValueError for what is no JSON.
+    """
     changes: list[Change] = []
     dropped: list[_Gone] = []
     added: list[_Gone] = []
@@ -70,7 +73,7 @@ def differences(sent: bytes, got: bytes) -> list[Change]:
                 added.append(gone)
             case Change():
                 changes.append(change)
-    return [*changes, *_paired(dropped, added)]
+    return [*changes, *_paired(dropped, added, aliases)]
 
 
 def _parse(text: bytes) -> Any:
@@ -103,38 +106,31 @@ def _same_number(sent: Any, got: Any) -> bool:
     return Decimal(sent) == Decimal(got) or (not sent.lstrip("-").isdigit() and float(sent) == float(got))
 
 
-def _paired(dropped: list[_Gone], added: list[_Gone]) -> Iterator[Change]:
-    """A dropped value that came up elsewhere has moved; only what is telling counts as the same value."""
+def _paired(dropped: list[_Gone], added: list[_Gone], aliases: Collection[tuple[str, str]]) -> Iterator[Change]:
+    """A dropped value that came up elsewhere, or within what was added, has moved."""
     left = sorted(added, key=lambda gone: gone.path)
     for gone in dropped:
-        new = next((other for other in left if _telling(gone, other) and other.value == gone.value), None)
-        if new is None:
-            inside = next((where for other in left for where in _inside(gone, other)), "")
-            if inside:
-                yield Change(Kind.MOVED, gone.path, _shown(gone.value), to=inside)
-            else:
-                yield Change(Kind.DROPPED, gone.path, _shown(gone.value))
-        else:
-            left.remove(new)
-            yield Change(Kind.MOVED, gone.path, _shown(gone.value), to=new.path)
+        moved = next((other for other in left if _same(gone, other, aliases)), None)
+        to = moved.path if moved else next((path for other in left for path in _within(gone, other)), "")
+        if moved is not None:
+            left.remove(moved)
+        yield Change(Kind.MOVED if to else Kind.DROPPED, gone.path, _shown(gone.value), to=to)
     for gone in left:
         yield Change(Kind.ADDED, gone.path, now=_shown(gone.value))
 
 
-def _telling(gone: _Gone, other: _Gone) -> bool:
-    return gone.value not in (None, True, False, "", [], {}) or _parent(gone.path) == _parent(other.path)
+def _same(gone: _Gone, other: _Gone, aliases: Collection[tuple[str, str]]) -> bool:
+    """Whether the value is the same, and so telling that it is the same by no chance, or its name says so too."""
+    return bool(gone.value == other.value) and (_telling(gone.value) or (gone.path, other.path) in aliases)
 
 
-def _inside(gone: _Gone, other: _Gone) -> Iterator[str]:
-    """Where a telling value stands within an added object."""
-    if isinstance(other.value, dict) and gone.value not in (None, True, False, "", [], {}):
-        for key, value in other.value.items():
-            if value == gone.value:
-                yield f"{other.path}.{key}"
+def _telling(value: Any) -> bool:
+    return isinstance(value, str | list | dict) and not isinstance(value, _Number) and bool(value)
 
 
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]
+def _within(gone: _Gone, other: _Gone) -> Iterator[str]:
+    if isinstance(other.value, dict) and _telling(gone.value):
+        yield from (f"{other.path}.{key}" for key, value in other.value.items() if value == gone.value)
 
 
 def _shown(value: Any) -> str:

@@ -5,6 +5,7 @@ run's time it takes. The shards are processes of their own.
 """
 
 import asyncio
+import dataclasses
 import itertools
 import resource
 import time
@@ -17,7 +18,7 @@ import orjson
 
 from ...asking import post
 from ..findings import Group, Word
-from .bench import Bench, Reply, call, chat, flaw
+from .bench import Bench, Reply, SharedRig, call, chat, flaw, tally
 from .heavy import HeavyShard, content_of, heavy_shards
 from .results import Notes, Result, safe
 
@@ -30,17 +31,19 @@ _SLOWER, _SLACK_S = 20.0, 5.0  # times the direct run, and seconds, from which a
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """`count` requests at once with this message each."""
+    """`count` requests with this message each, all begun within `over_s` seconds."""
 
     what: str
     count: int
     text: Callable[[], str]
+    over_s: float = 0.0
 
 
 _LOADS: Mapping[str, _Load] = {
     "answers_of_8_mib": _Load("20 answers of 8 MiB at once", 20, lambda: f"[size={8 * _MIB}]"),
     "requests_of_4_mib": _Load("20 requests of 4 MiB at once", 20, lambda: "token " * (4 * _MIB // 6)),
-    "requests_in_flight": _Load("1500 requests of 1 s at once", 1500, lambda: "[wait=1.0]"),
+    # Not in one instant, which would measure how long a shard's process takes to accept them.
+    "requests_in_flight": _Load("1500 requests in flight", 1500, lambda: "[wait=2.0]", over_s=1.0),
 }
 CHECKS = tuple(_LOADS)
 
@@ -50,7 +53,7 @@ def open_files(wanted: int) -> Iterator[None]:
     """Let this process, and what it starts, have so many open files. Raises OSError where the machine forbids it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise OSError(f"a load of 1500 requests needs {wanted} open files, and the hard limit is {hard}: ulimit -Hn")
+        raise OSError(f"{wanted} open files are needed, and the hard limit is {hard}: ulimit -Hn")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     try:
         yield
@@ -58,17 +61,29 @@ def open_files(wanted: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def _run(load: _Load, urls: Sequence[str]) -> tuple[float, list[tuple[Reply, bool]]]:
-    """All requests at once, dealt out over `urls`: the seconds, and each reply with whether its content is right."""
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What came of a load."""
+
+    seconds: float
+    replies: Sequence[Reply]
+    right: Sequence[bool]  # whether each is the whole answer to its request
+
+
+async def _run(load: _Load, urls: Sequence[str]) -> _Run:
+    """Send it, dealt out over `urls`."""
     text = load.text()
     bodies = [chat(f"load.{number}", text) for number in range(load.count)]
+
+    async def one(number: int, url: str) -> Reply:
+        await asyncio.sleep(load.over_s * number / load.count)
+        return await call(url, post(url, bodies[number]), within_s=_DEADLINE_S + _GRACE_S)
+
     began = time.monotonic()
-    dealt = zip(bodies, itertools.cycle(urls))
-    replies = await asyncio.gather(
-        *(call(url, post(url, body), within_s=_DEADLINE_S + _GRACE_S) for body, url in dealt)
-    )
-    took = time.monotonic() - began
-    return took, [(reply, _right(body, reply)) for body, reply in zip(bodies, replies, strict=True)]
+    dealt = zip(range(load.count), itertools.cycle(urls), strict=False)
+    replies = await asyncio.gather(*(one(number, url) for number, url in dealt))
+    seconds = time.monotonic() - began
+    return _Run(seconds, replies, [_right(body, reply) for body, reply in zip(bodies, replies, strict=True)])
 
 
 def _right(body: bytes, reply: Reply) -> bool:
@@ -81,28 +96,39 @@ def _right(body: bytes, reply: Reply) -> bool:
 
 
 async def _judge(bench: Bench, load: _Load, router: str, shards: Sequence[HeavyShard]) -> Result:
-    direct, reference = await _run(load, [shard.url for shard in shards])
-    failed = [reply for reply, right in reference if not right]
-    if failed:
-        raise RuntimeError(f"{len(failed)} of {load.count} fail even without the router: {failed[0]}")
-    took, answers = await _run(load, [router])
-    counts = Counter(str(reply.status or reply.ending) for reply, _ in answers)
-    ends = ", ".join(f"{status} x{count}" for status, count in counts.most_common())
-    slowest = max(reply.seconds for reply, _ in answers)
-    seen = f"{load.what}: {ends}; {took:.1f} s, directly {direct:.1f} s"
-    lines = [f"slowest answer {slowest:.2f} s, {took / direct:.1f} times the direct run"]
-    flaws = [(found, reply) for reply, _ in answers if (found := flaw(bench.contract, reply))]
-    wrong = [reply for reply, right in answers if reply.ok and not right]
-    lines += [str(reply) for _, reply in flaws[:3]] + [f"another content: {reply.body[:200]!r}" for reply in wrong[:3]]
-    if flaws or wrong:
-        reasons = Counter(found for found, _ in flaws) + Counter({"an answer with another content": len(wrong)})
+    """The better of two rounds, where the first is not safe: on a starved machine shards look dead to a router."""
+    first = await _round(bench, load, router, shards)
+    if first.word is Word.SAFE:
+        return first
+    second = await _round(bench, load, router, shards)
+    better, worse = (second, first) if second.word in {Word.SAFE, Word.BOUNDED} else (first, second)
+    return dataclasses.replace(better, evidence=[*better.evidence, f"in the other of two rounds: {worse.seen}"])
+
+
+async def _round(bench: Bench, load: _Load, router: str, shards: Sequence[HeavyShard]) -> Result:
+    direct = await _run(load, [shard.url for shard in shards])
+    if not all(direct.right):
+        failed = next(reply for reply, right in zip(direct.replies, direct.right, strict=True) if not right)
+        raise RuntimeError(f"{direct.right.count(False)} of {load.count} fail even without the router: {failed}")
+    routed = await _run(load, [router])
+    slower = routed.seconds / direct.seconds
+    seen = f"{load.what}: {tally(routed.replies)}; {routed.seconds:.1f} s, directly {direct.seconds:.1f} s"
+    flaws = Counter(found for reply in routed.replies if (found := flaw(bench.contract, reply)))
+    wrong = [reply for reply, right in zip(routed.replies, routed.right, strict=True) if reply.ok and not right]
+    lines = [
+        f"slowest answer {max(reply.seconds for reply in routed.replies):.2f} s, {slower:.1f} times the direct run"
+    ]
+    lines += [str(reply) for reply in routed.replies if not reply.ok][:5]
+    if wrong:
+        flaws["an answer with another content"] = len(wrong)
+        lines += [f"another content: {wrong[0].body[:200]!r}"]
+    if flaws:
         right = "hold what the fleet holds: raise limits on connections, files, bodies and buffers, and queue the rest"
-        return Result(Word.UNSAFE, f"{seen}; {_counted(reasons)}", right, lines)
-    if set(counts) != {"200"}:
-        right = "answer them all: the shards do, without the router"
-        return Result(Word.BOUNDED, seen, right, lines)
-    if took > _SLOWER * direct + _SLACK_S:
-        return Result(Word.BOUNDED, f"{seen}: {took / direct:.0f} times as long", "do less per byte and request", lines)
+        return Result(Word.UNSAFE, f"{seen}; {_counted(flaws)}", right, lines)
+    if not all(reply.ok for reply in routed.replies):
+        return Result(Word.BOUNDED, seen, "answer them all: the shards do, without the router", lines)
+    if routed.seconds > _SLOWER * direct.seconds + _SLACK_S:
+        return Result(Word.BOUNDED, f"{seen}: {slower:.0f} times as long", "do less per byte and request", lines)
     return safe(seen, lines)
 
 
@@ -110,7 +136,7 @@ def _counted(reasons: Counter[str]) -> str:
     return "; ".join(f"{count} times {reason}" for reason, count in reasons.most_common() if count)
 
 
-async def probe(bench: Bench, notes: Notes) -> None:
+async def probe(bench: Bench, _shared: SharedRig, notes: Notes) -> None:
     """One load after the other, on a machine that does nothing else for this judge."""
     name = Group.LOAD.name.lower()
     with open_files(_FILES):
@@ -120,4 +146,4 @@ async def probe(bench: Bench, notes: Notes) -> None:
         ):
             await bench.until_serving(router.url)
             for check, load in _LOADS.items():
-                await notes.take(check, _judge(bench, load, router.url, shards), (_DEADLINE_S + _GRACE_S) * 2)
+                await notes.take(check, _judge(bench, load, router.url, shards), (_DEADLINE_S + _GRACE_S) * 4)

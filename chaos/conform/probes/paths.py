@@ -10,10 +10,10 @@ import orjson
 from ...asking import MODEL, post
 from ...http1 import Response, header
 from ...tags import tag
-from ..findings import Group, Word
+from ..findings import Word
 from . import samples
 from .backends import COMPLETIONS, HEALTH, JSON, MODELS, RESPONSES, TOKENIZE, plain
-from .bench import Bench, Reply, Rig, bare
+from .bench import Bench, Reply, Rig, SharedRig, bare
 from .payload import compare
 from .results import Notes, Result, safe, worst
 
@@ -44,7 +44,7 @@ async def _needed(rig: Rig, needed: _Needed) -> Result:
     name = rig.name(needed.sample)
     sent = samples.ANSWERS[needed.sample]
     rig.scripts[name] = plain(Response(200, JSON, sent))
-    body = samples.request(needed.sample, name)
+    body = samples.plain(needed.path, name)
     reply = await rig.ask(post(rig.router.url, body, needed.path))
     got = rig.delivered(name)
     lines = [*map(str, got), f"the client got: {reply}"]
@@ -192,8 +192,8 @@ _CHECKS: Mapping[str, Callable[[Rig], Awaitable[Result]]] = {
 CHECKS = tuple(_CHECKS)
 
 
-async def probe(bench: Bench, notes: Notes) -> None:
+async def probe(_bench: Bench, shared: SharedRig, notes: Notes) -> None:
     """Ask one after the other: what `/health` costs is seen by what else the shards are asked."""
-    async with bench.rig(Group.PATHS.name.lower()) as rig:
-        for name, check in _CHECKS.items():
-            await notes.take(name, check(rig), rig.patience_s * 2)
+    rig = await shared.rig()
+    for name, check in _CHECKS.items():
+        await notes.take(name, check(rig), rig.patience_s * 2)

@@ -12,17 +12,18 @@ import orjson
 
 from ...asking import CHAT_PATH, post
 from ...http1 import Framing, Response
-from ..findings import Group, Word
+from ..findings import Word
 from . import samples
 from .backends import COMPLETIONS, EVENTS, JSON, RESPONSES, Delivery, Send, plain
-from .bench import Bench, Reply, Rig
+from .bench import Bench, Reply, Rig, SharedRig
 from .json_paths import Change, Kind, differences
 from .results import Notes, Result, safe, worst
 
 _ABSENT = frozenset({404, 405, 501})
 _SHOWN = 12
 # What may be lost without a loss to training; any other field decides what is sampled, or what is learned from it.
-_SPARE_IN_REQUESTS = frozenset({"metadata", "user", "strict", "store", "parallel_tool_calls"})
+_SPARE_IN_REQUESTS = frozenset({"metadata", "user", "store", "parallel_tool_calls"})
+_NOTHING = frozenset({"null", "[]", "{}"})  # as good as left out
 _SPARE_IN_ANSWERS = frozenset({
     *("id", "object", "created", "created_at", "model", "usage", "metadata", "annotations", "parallel_tool_calls"),
     *("tool_choice", "tools", "temperature"),
@@ -37,7 +38,7 @@ def _harmless(change: Change, spare: Collection[str]) -> bool:
     return (
         any(name in spare or name.startswith(_UNKNOWN) for name in names)
         or change.kind in {Kind.ADDED, Kind.REWRITTEN}
-        or (change.kind is Kind.DROPPED and change.was == "null")
+        or (change.kind is Kind.DROPPED and change.was in _NOTHING)
         or (change.kind is Kind.MOVED and (change.path, change.to) in _ALIASES)
     )
 
@@ -47,7 +48,7 @@ def compare(what: str, sent: bytes, got: bytes, spare: Collection[str]) -> Resul
     if sent == got:
         return safe(f"{what}: {len(sent)} bytes, unchanged")
     try:
-        changes = differences(sent, got)
+        changes = differences(sent, got, _ALIASES)
     except ValueError as error:
         return Result(Word.UNSAFE, f"{what} arrives as no JSON: {error}", _AS_SENT, excerpts(sent, got))
     evidence = [*map(str, changes), *excerpts(sent, got)]
@@ -99,18 +100,13 @@ async def _answer(rig: Rig, sample: str, path: str) -> Result:
     name = rig.name(f"answer.{sample}")
     sent = samples.ANSWERS[sample]
     rig.scripts[name] = plain(Response(200, JSON, sent))
-    reply = await rig.ask(post(rig.router.url, _plain_request(path, name), path))
+    reply = await rig.ask(post(rig.router.url, samples.plain(path, name), path))
     if not rig.delivered(name):
         return _not_delivered(reply, path, rig)
     if not reply.ok:
         right = "pass a shard's 200 on"
         return Result(Word.UNSAFE, f"a shard's good answer does not arrive: {reply}", right, [str(reply)])
     return compare("the answer", sent, reply.body, _SPARE_IN_ANSWERS)
-
-
-def _plain_request(path: str, name: str) -> bytes:
-    sample = {CHAT_PATH: "training", COMPLETIONS: "completion", RESPONSES: "responses"}[path]
-    return samples.request(sample, name)
 
 
 async def _stream(rig: Rig) -> Result:
@@ -126,7 +122,7 @@ async def _stream(rig: Rig) -> Result:
         send(b"0\r\n\r\n")
 
     rig.scripts[name] = respond
-    reply = await rig.ask(post(rig.router.url, samples.request("training", name, stream=True)))
+    reply = await rig.ask(post(rig.router.url, samples.plain(CHAT_PATH, name, stream=True)))
     if not reply.ok:
         right = "pass a stream's events on as they come, and its end"
         return Result(Word.UNSAFE, f"a whole stream of a shard does not arrive: {reply}", right, [str(reply)])
@@ -166,7 +162,7 @@ async def _refusal(rig: Rig, status: int) -> Result:
     """What reaches the client of a shard's own 4xx."""
     name, body = rig.name(f"refusal.{status}"), _REFUSALS[status]
     rig.scripts[name] = plain(Response(status, JSON, body))
-    reply = await rig.ask(post(rig.router.url, samples.request("training", name)))
+    reply = await rig.chat(name)
     tries = len(rig.delivered(name))
     lines = [f"{tries} deliveries, each answered {status} {body!r}", str(reply), f"the client got {reply.body!r}"]
     right = f"pass a shard's {status} on with its body, once: another shard would say the same"
@@ -180,7 +176,7 @@ async def _refusal(rig: Rig, status: int) -> Result:
         word = Word.UNSAFE if status == 400 else Word.BOUNDED  # noqa: PLR2004
         return Result(word, f"a shard's {status} arrives {lost}", right, lines)
     if reply.body != body or tries > 1:
-        seen = f"a shard's {status} arrives, asked {tries} times, {_same(body, reply.body)}"
+        seen = f"a shard's {status} arrives, in {tries} tries, {_same(body, reply.body)}"
         return Result(Word.BOUNDED, seen, right, lines)
     return safe(f"a shard's {status} arrives unchanged, asked once", lines)
 
@@ -195,9 +191,10 @@ def _same(sent: bytes, got: bytes) -> str:
 
 
 _CHECKS: Mapping[str, Callable[[Rig], Awaitable[Result]]] = {
-    "chat_request": partial(_request, sample="training", path=CHAT_PATH),
-    "chat_request_numbers_and_text": partial(_request, sample="writing", path=CHAT_PATH),
-    "chat_answer": partial(_answer, sample="training", path=CHAT_PATH),
+    "token_ids_request": partial(_request, sample="token_ids", path=CHAT_PATH),
+    "reasoning_request": partial(_request, sample="reasoning", path=CHAT_PATH),
+    "numbers_and_text_request": partial(_request, sample="writing", path=CHAT_PATH),
+    "chat_answer": partial(_answer, sample="chat", path=CHAT_PATH),
     "chat_stream": _stream,
     "completion_request": partial(_request, sample="completion", path=COMPLETIONS),
     "completion_answer": partial(_answer, sample="completion", path=COMPLETIONS),
@@ -208,7 +205,7 @@ _CHECKS: Mapping[str, Callable[[Rig], Awaitable[Result]]] = {
 CHECKS = tuple(_CHECKS)
 
 
-async def probe(bench: Bench, notes: Notes) -> None:
-    """Ask all of it at once, of one router."""
-    async with bench.rig(Group.PAYLOAD.name.lower()) as rig:
-        await notes.take_all({name: check(rig) for name, check in _CHECKS.items()}, rig.patience_s * 2)
+async def probe(_bench: Bench, shared: SharedRig, notes: Notes) -> None:
+    """Ask all of it at once."""
+    rig = await shared.rig()
+    await notes.take_all({name: check(rig) for name, check in _CHECKS.items()}, rig.patience_s * 2)

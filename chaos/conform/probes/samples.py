@@ -4,16 +4,19 @@
 turns of a rollout; the numbers, escapes and spaces are those that a parser and a writer change on the way.
 """
 
-from ...asking import MODEL
+import orjson
+
+from ...asking import CHAT_PATH, MODEL
 from ...tags import tag
+from .backends import COMPLETIONS, RESPONSES, TOKENIZE
 
 _CALL = b"@CALL@"
 _MODEL = b"@MODEL@"
 
-_TRAINING = rb"""{"model": "@MODEL@", "messages": [
+_TOKEN_IDS = rb"""{"model": "@MODEL@", "messages": [
 {"role": "system", "content": "You count."},
 {"role": "user", "content": "One?"},
-{"role": "assistant", "content": null, "reasoning_content": "One is odd.", "reasoning": "One is odd.",
+{"role": "assistant", "content": null,
  "tool_calls": [{"id": "call_1", "type": "function", "function":
   {"name": "add", "arguments": "{\"a\": 1.0, \"b\": 2}"}}],
  "prompt_token_ids": [1, 15043, 29973, 128009], "generation_token_ids": [6716, 29871, 2],
@@ -29,6 +32,12 @@ _TRAINING = rb"""{"model": "@MODEL@", "messages": [
 "logprobs": true, "top_logprobs": 0, "seed": 7, "stop": ["</answer>"], "skip_special_tokens": false,
 "return_tokens_as_token_ids": true, "return_token_ids": true, "required_prefix_token_ids": [1, 15043, 29973, 6716],
 "chat_template_kwargs": {"enable_thinking": true}, "metadata": {"rollout": "r1"}, "user": "gym", "x_rollout": "r1"}"""
+
+# NeMo-Gym sends what the model thought under both names.
+_REASONING = rb"""{"model": "@MODEL@", "messages": [{"role": "user", "content": "One?"},
+{"role": "assistant", "content": "Odd.", "reasoning_content": "It is odd.", "reasoning": "It is odd."},
+{"role": "user", "content": "@CALL@ And two?"}], "max_tokens": 64, "include_reasoning": true,
+"chat_template_kwargs": {"enable_thinking": true}}"""
 
 # The same meaning in other bytes must not become another meaning.
 _WRITING = rb"""{  "max_tokens":16 ,"x_small": 1e-07, "x_float": 1.0, "x_zero": -0.0,
@@ -49,7 +58,8 @@ _TOKENIZE = rb"""{"model": "@MODEL@", "messages": [{"role": "user", "content": "
 "tools": [], "add_generation_prompt": true, "x_rollout": "r1"}"""
 
 REQUESTS: dict[str, bytes] = {
-    "training": _TRAINING,
+    "token_ids": _TOKEN_IDS,
+    "reasoning": _REASONING,
     "writing": _WRITING,
     "completion": _COMPLETION,
     "responses": _RESPONSES,
@@ -57,10 +67,21 @@ REQUESTS: dict[str, bytes] = {
 }
 
 
-def request(sample: str, name: str, *, stream: bool = False) -> bytes:
+def request(sample: str, name: str) -> bytes:
     """The body of a sample that carries the tag of call `name`."""
-    body = REQUESTS[sample].replace(_CALL, tag(name).encode()).replace(_MODEL, MODEL.encode())
-    return body.replace(b'"max_tokens"', b'"stream": true, "max_tokens"', 1) if stream else body
+    return REQUESTS[sample].replace(_CALL, tag(name).encode()).replace(_MODEL, MODEL.encode())
+
+
+def plain(path: str, name: str, *, stream: bool = False) -> bytes:
+    """A request to an API that every router which knows it takes."""
+    text = tag(name)
+    asked: dict[str, dict[str, object]] = {
+        CHAT_PATH: {"messages": [{"role": "user", "content": text}], "max_tokens": 16},
+        COMPLETIONS: {"prompt": text, "max_tokens": 16},
+        RESPONSES: {"input": text, "max_output_tokens": 16},
+        TOKENIZE: {"messages": [{"role": "user", "content": text}]},
+    }
+    return orjson.dumps({"model": MODEL, **asked[path], **({"stream": True} if stream else {})})
 
 
 _ANSWER_CHAT = rb"""
@@ -93,7 +114,7 @@ _ANSWER_TOKENIZE = rb"""{"count":3, "max_model_len":4096,"tokens":[1, 15043,2],"
 ANSWERS: dict[str, bytes] = {
     name: body.replace(_MODEL, MODEL.encode())
     for name, body in {
-        "training": _ANSWER_CHAT,
+        "chat": _ANSWER_CHAT,
         "completion": _ANSWER_COMPLETION,
         "responses": _ANSWER_RESPONSES,
         "tokenize": _ANSWER_TOKENIZE,
