@@ -134,5 +134,18 @@ def _within(gone: _Gone, other: _Gone) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+    text = _text(value)
     return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}..."
+
+
+def _text(value: Any) -> str:
+    """The value as JSON, its numbers as they were written."""
+    match value:
+        case _Number():
+            return str(value)
+        case dict():
+            return f"{{{', '.join(f'{json.dumps(key)}: {_text(inner)}' for key, inner in value.items())}}}"
+        case list():
+            return f"[{', '.join(map(_text, value))}]"
+        case _:
+            return json.dumps(value, ensure_ascii=False)
