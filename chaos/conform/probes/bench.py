@@ -198,6 +198,15 @@ class Bench:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    async def ask_as(self, url: str, name: str, text: str = "") -> Reply:
+        """One chat request to a router of its own, of a session of its own."""
+        request = with_headers(post(url, chat(name, text)), self.session(name))
+        return await call(url, request, within_s=self.deadline_s + self.grace_s)
+
+    def session(self, key: str) -> Headers:
+        """The header by which the router knows a session, if it has one."""
+        return ((self.session_header.encode(), key.encode()),) if self.session_header else ()
+
     @asynccontextmanager
     async def rig(self, name: str, shards: int = 2) -> AsyncIterator[Rig]:
         """A router that serves, in front of recording shards that are well. Raises RouterError."""

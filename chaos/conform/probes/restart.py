@@ -1,4 +1,4 @@
-"""Restarts under load: of the router, of a shard, and of a whole job whose parts come up in any order.
+"""Restarts under load: of the router and of a shard.
 
 A router that is away for a moment costs nothing but time, as clients try again until it is back; what was under way
 when it left costs the work, and an answer that was cut in the middle costs the rollout.
@@ -7,22 +7,22 @@ when it left costs the work, and an answer that was cut in the middle costs the 
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import orjson
 
 from ...asking import MODEL, post
 from ...history import Ending
-from ...http1 import Framing, Headers, Response
+from ...http1 import Framing, Response
 from ...tags import tag
-from ...under_test import RouterError, RouterUnderTest
+from ...under_test import RouterError
 from ...waiting import wait_until
 from ..findings import Group, Word
-from .backends import EVENTS, Backend, Delivery, Respond, Send, listening, ok, plain
-from .bench import Bench, Reply, Rig, SharedRig, call, chat, flaw, tally, with_headers
+from .backends import EVENTS, Delivery, Send, ok, plain
+from .bench import Bench, Reply, Rig, SharedRig, flaw, tally
 from .heavy import HeavyShard, heavy_shards
 from .results import Notes, Result, safe
+from .starting import first_line, none_up, one_missing
 
 _WHOLE, _STREAMS, _TAKES_S = 20, 10, 1.5
 _EVENTS = 15
@@ -30,8 +30,6 @@ _WORKERS, _PAUSE_S = 8, 0.02
 _BEFORE_S, _DOWN_S = 1.0, 1.5
 _BACK_WITHIN_S = 10.0
 _SLACK_S = 5.0
-_LATE_S = 40.0  # some look for their shards every half minute while they start
-_ASKED = 20
 _NAME = Group.RESTART.name.lower()
 
 
@@ -97,13 +95,9 @@ async def _again(bench: Bench, rig: Rig) -> Result:
         await bench.until_serving(rig.router.url)
     except RouterError as error:
         return Result(
-            Word.UNSAFE, f"started again on its port, it does not serve: {_first(error)}", right, [str(error)]
+            Word.UNSAFE, f"started again on its port, it does not serve: {first_line(error)}", right, [str(error)]
         )
     return safe(f"started again on its port, it serves after {time.monotonic() - began:.1f} s")
-
-
-def _first(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 @dataclass
@@ -120,7 +114,7 @@ class _Load:
         number = 0
         while self._on:
             number += 1
-            reply = await ask_once(self.bench, self.url, f"load.{worker}.{number}", "[wait=0.05]")
+            reply = await self.bench.ask_as(self.url, f"load.{worker}.{number}", "[wait=0.05]")
             self.replies.append((_answerer(reply), reply))
             await asyncio.sleep(_PAUSE_S)
 
@@ -131,14 +125,6 @@ class _Load:
     def count(self, shard: str) -> int:
         """Answers of a shard so far."""
         return sum(name == shard for name, _ in self.replies)
-
-
-async def ask_once(bench: Bench, url: str, name: str, text: str = "") -> Reply:
-    """One chat request of a session of its own."""
-    key = bench.session_header.encode()
-    headers: Headers = ((key, name.encode()),) if key else ()
-    request = with_headers(post(url, chat(name, text)), headers)
-    return await call(url, request, within_s=bench.deadline_s + bench.grace_s)
 
 
 def _answerer(reply: Reply) -> str:
@@ -197,98 +183,6 @@ async def _strike(bench: Bench, load: _Load, shards: Sequence[HeavyShard]) -> Re
     return safe(seen)
 
 
-@dataclass
-class _Starting:
-    """A router that is started while not all its shards are there."""
-
-    bench: Bench
-    name: str
-    usual_s: float  # what a start takes here when all is well
-    stack: AsyncExitStack
-
-    async def begin(self, up: int) -> tuple[Sequence[Backend], RouterUnderTest, asyncio.Task[object]]:
-        """Start it with only the first `up` of two shards there."""
-        scripts: dict[str, Respond] = {}
-        backends = await self.stack.enter_async_context(listening(2, scripts, up=False))
-        for backend in backends[:up]:
-            await backend.up()
-        urls = [backend.url for backend in backends]
-        router = self.bench.router(self.name, urls, start_within_s=self.patience_s + _LATE_S)
-        starting: asyncio.Task[object] = asyncio.ensure_future(self.stack.enter_async_context(router))
-        await asyncio.wait([starting], timeout=self.patience_s)
-        return backends, router, starting
-
-    @property
-    def patience_s(self) -> float:
-        """By when a router that does not wait for its shards answers."""
-        return 2 * self.usual_s + _SLACK_S
-
-
-async def _none_up(bench: Bench, usual_s: float) -> Result:
-    """The router is up before any shard is."""
-    async with AsyncExitStack() as stack:
-        start = _Starting(bench, f"{_NAME}-none-up", usual_s, stack)
-        backends, router, starting = await start.begin(0)
-        early = await ask_once(bench, router.url, "early") if starting.done() and not starting.exception() else None
-        for backend in backends:
-            await backend.up()
-        began = time.monotonic()
-        right = "start at once, say 409 or 500 while there is no shard, and find the shards when they come"
-        try:
-            await starting
-            await bench.until_serving(router.url, _BACK_WITHIN_S)
-        except RouterError as error:
-            how = f"does not serve {time.monotonic() - began:.0f} s after they are up"
-            return Result(Word.UNSAFE, f"started before its shards, it {how}: {_first(error)}", right, [str(error)])
-        serves = f"serves {time.monotonic() - began:.1f} s after they are up"
-        if early is None:
-            return Result(
-                Word.BOUNDED, f"started before its shards, it listens only once they are up: it {serves}", right
-            )
-        seen = f"started before its shards, it answers {early.status or early.ending}, and {serves}"
-        if bad := flaw(bench.contract, early):
-            return Result(Word.UNSAFE, f"{seen}; {bad}", right, [str(early)])
-        return safe(seen, [str(early)])
-
-
-async def _one_missing(bench: Bench, usual_s: float) -> Result:
-    """One shard is not there at the start, and comes later."""
-    async with AsyncExitStack() as stack:
-        start = _Starting(bench, f"{_NAME}-one-missing", usual_s, stack)
-        backends, router, starting = await start.begin(1)
-        right = "start with the shards that are there, and take the others in when they come"
-        if not starting.done() or starting.exception():
-            missing = starting.exception() if starting.done() else f"no HTTP answer in {start.patience_s:.0f} s"
-            await backends[1].up()
-            await asyncio.wait([starting])
-            return Result(Word.UNSAFE, f"with one of two shards there it does not start: {missing}", right)
-        await bench.until_serving(router.url)
-        replies = [await ask_once(bench, router.url, f"missing.{number}") for number in range(_ASKED)]
-        await backends[1].up()
-        late = await _taken_in(bench, router.url, backends[1])
-        joins = f"has requests {late:.1f} s after it is up" if late is not None else f"has none in {_BACK_WITHIN_S:g} s"
-        seen = f"with one of two shards there: {tally(replies)}; the other one {joins}"
-        bad = next((found for reply in replies if (found := flaw(bench.contract, reply))), "")
-        if bad:
-            return Result(Word.UNSAFE, f"{seen}; {bad}", right, [str(reply) for reply in replies if not reply.ok][:5])
-        if late is None or not all(reply.ok for reply in replies):
-            return Result(Word.BOUNDED, seen, right, [str(reply) for reply in replies if not reply.ok][:5])
-        return safe(seen)
-
-
-async def _taken_in(bench: Bench, url: str, backend: Backend) -> float | None:
-    """Seconds until a shard has requests of clients; None if it has none in time."""
-    began, number = time.monotonic(), 0
-    while (waited := time.monotonic() - began) < _BACK_WITHIN_S:
-        names = [f"late.{number}.{part}" for part in range(_WORKERS)]
-        await asyncio.gather(*(ask_once(bench, url, name) for name in names))
-        if any(one.call.startswith("late.") for one in backend.deliveries):
-            return waited
-        number += 1
-        await asyncio.sleep(0.25)
-    return None
-
-
 CHECKS = ("sigterm_drains", "sigterm_ends", "port_again", "shard_killed", "none_up_at_start", "one_missing_at_start")
 
 
@@ -302,8 +196,8 @@ async def probe(bench: Bench, _shared: SharedRig, notes: Notes) -> None:
     await notes.take_all(
         {
             "shard_killed": _shard_killed(bench),
-            "none_up_at_start": _none_up(bench, usual_s),
-            "one_missing_at_start": _one_missing(bench, usual_s),
+            "none_up_at_start": none_up(bench, usual_s),
+            "one_missing_at_start": one_missing(bench, usual_s),
         },
         within_s,
     )
