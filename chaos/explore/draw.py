@@ -5,6 +5,7 @@ see the first; faults on different shards overlap as they please.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Any
 
@@ -19,7 +20,11 @@ _FRAMING = ("length", "chunked", "close")
 _STATUSES = (204, 307, 429, 500, 502, 503, 504, 520)
 _SHARDS = (1, 2, 2, 3, 3, 4)
 _MOST_FAULTS = 3
+_WEIGHTS = {"status": 4}  # of kinds, where not 1: what statuses mean is several rows of a router's table
 _SHORTEST = 8  # tokens of an answer that nothing cuts
+# What a watch on the engines' progress takes for death, long before the deadline. Nothing shows it a network that
+# swallows bytes, and a paused engine stands still by order.
+_NOTICED = frozenset({"kill", "kill_node", "stop", "terminate"})
 # Of so many shards at most half are struck: a request that breaks three while another one serves may be refused as
 # poison, for all that a router can know.
 _LARGE = 4
@@ -76,20 +81,21 @@ def draw(seed: int, kinds: Sequence[str] = VIRTUAL_KINDS) -> Scenario:
         "concurrency": rng.randint(1, 4),
         "max_tokens": rng.choice((2, 6, 16)),
     }
-    return Scenario.model_validate(
-        {
-            "title": f"Seed {seed}",
-            "why": "Drawn by chance.",
-            "fleet": fleet,
-            "load": load,
-            "limits": {
-                "deadline_s": rng.choice((1.0, 1.5, 3.0)),
-                "max_attempts": rng.choice((2, 2, 3)),
-                "stall_after_s": rng.choice((1.0, 15.0)),
-            },
-            "fault": _faults(rng, fleet, load, kinds),
-        }
-    )
+    faults = _faults(rng, fleet, load, kinds)
+    limits = _limits(rng, {fault["kind"] for fault in faults})
+    tables = {"fleet": fleet, "load": load, "limits": limits, "fault": faults}
+    return Scenario.model_validate({"title": f"Seed {seed}", "why": "Drawn by chance.", **tables})
+
+
+def _limits(rng: Random, kinds: AbstractSet[str]) -> dict[str, Any]:
+    attempts = rng.choice((2, 2, 3))
+    if kinds <= _NOTICED and _coin(rng):
+        return {"deadline_s": 10.0, "max_attempts": attempts, "stall_after_s": 1.0, "answer_within_s": 1.5 * attempts}
+    return {
+        "deadline_s": rng.choice((1.0, 1.5, 3.0)),
+        "max_attempts": attempts,
+        "stall_after_s": rng.choice((1.0, 15.0)),
+    }
 
 
 def _faults(
@@ -99,11 +105,13 @@ def _faults(
     free = rng.sample(range(shards), shards)[: shards if shards < _LARGE else _LARGE // 2]
     faults: list[dict[str, Any]] = []
     for _ in range(rng.randint(1, _MOST_FAULTS)):
-        kind = rng.choice(kinds)
+        [kind] = rng.choices(kinds, [_WEIGHTS.get(kind, 1) for kind in kinds])
+        if FAULTS[kind].layer is Layer.CLIENT and any(fault["kind"] == kind for fault in faults):
+            continue  # the calls of both would have the same names
         fault: dict[str, Any] = {"kind": kind, **PARAMETERS.get(kind, _nothing)(rng)}
-        if load["rollouts"] < shards or rng.random() < 0.5:  # noqa: PLR2004 - a coin, unless some shards stay idle
+        if load["rollouts"] < shards or _coin(rng):  # with so few, some shards stay idle
             fault["at_s"] = round(rng.uniform(0.0, _least_s(fleet, load)), 3)
-        if rng.random() < 0.5:  # noqa: PLR2004 - a coin
+        if _coin(rng):
             fault["heal_after_s"] = round(rng.uniform(0.1, 3.0), 2)
         if FAULTS[kind].layer not in {Layer.ROUTER, Layer.CLIENT}:
             struck, free = _some(rng, free)
@@ -118,6 +126,10 @@ def _least_s(fleet: Mapping[str, Any], load: Mapping[str, Any]) -> float:
     """Seconds that a load lasts at least, but for its last token: a fault of a later moment may come too late."""
     tokens = min(load["max_tokens"], _SHORTEST) * load["turns"] - 1
     return float(tokens * fleet["token_ms"] / 1000)
+
+
+def _coin(rng: Random) -> bool:
+    return rng.random() < 0.5  # noqa: PLR2004
 
 
 def _some(rng: Random, free: list[int]) -> tuple[list[int], list[int]]:

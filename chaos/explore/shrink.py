@@ -109,10 +109,12 @@ def _plainer_faults(whole: Tables) -> Iterator[Tables]:
 
 
 def _defaults(whole: Tables) -> Iterator[Tables]:
+    """With what is usual; answers that are early are owed only by a router that is told when an engine stands still."""
+    kept = {"shards"} if whole["limits"].get("answer_within_s") is None else {"shards", "stall_after_s"}
     for table in ("fleet", "limits"):
         usual: Mapping[str, Any] = Scenario.model_fields[table].default.model_dump(mode="json")
         for name, value in whole[table].items():
-            if name != "shards" and value != usual[name]:
+            if name not in kept and value != usual[name]:
                 yield whole | {table: whole[table] | {name: usual[name]}}
 
 

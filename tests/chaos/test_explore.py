@@ -13,7 +13,7 @@ from gymproof.chaos.explore.campaign import explore, virtual_level
 from gymproof.chaos.explore.draw import NOT_VIRTUAL, PARAMETERS, REAL_KINDS, VIRTUAL_KINDS, draw
 from gymproof.chaos.explore.shrink import shrink
 from gymproof.chaos.faults import FAULTS
-from gymproof.chaos.scenario import Scenario, load
+from gymproof.chaos.scenario import Case, Scenario, Scope, load
 from gymproof.chaos.virtual.core import GYM_ROUTER_CORE, load_core
 
 SEEDS = range(300)
@@ -93,7 +93,12 @@ def test_the_router_survives_what_is_drawn(tmp_path):
     ("bug", "kinds"),
     [
         ("row_INVALID", ("garbage", "wrong_body", "cut_body")),
-        ("counter", ("kill", "reset", "stall")),
+        ("row_ERRED", ("status", "kill")),
+        ("row_BUSY", ("status", "kill")),
+        (
+            "counter",
+            ("stop", "kill"),
+        ),  # the default policy keeps books of its own: what goes blind is the progress watch
         ("cancel", ("hang_ups", "latency", "kill")),
     ],
 )
@@ -106,6 +111,8 @@ def test_a_planted_mistake_is_found_and_shrunk(tmp_path, bug, kinds):
     smallest = load(finding.file)
     assert len(smallest.fault) <= 2
     assert smallest.load.rollouts * smallest.load.turns <= 3
+    again = virtual_level(load_core(GYM_ROUTER_CORE))(Case("again", smallest, Scope.ONE, finding.file), finding.again)
+    assert Status.FAIL not in {verdict.status for verdict in again.values()}  # it is the mistake that was found
 
 
 def test_a_campaign_ends_with_its_budget(tmp_path):

@@ -63,8 +63,7 @@ def core(bug):
     @asynccontextmanager
     async def serve(listener, backends, **settings):
         with BUGS[bug]():
-            # The policy for which that count decides; the default one keeps books of its own.
-            async with serve_on(listener, backends, policy="least_outstanding", **settings) as router:
+            async with serve_on(listener, backends, **settings) as router:
                 yield router
 
     return serve
