@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,11 +18,17 @@ from ..scenario_toml import tables
 from ..under_test import RouterError
 from ..virtual.core import GYM_ROUTER_CORE, CoreError, load_core
 from .budget import parse_budget
-from .campaign import Finding, Tally, explore, virtual_level
+from .campaign import Finding, Level, Tally, explore, virtual_level
 from .draw import NOT_VIRTUAL, REAL_KINDS, VIRTUAL_KINDS, draw
 from .real import real_level
 
 _FAILED = 1
+
+_Level = Annotated[
+    Literal["virtual", "real"], typer.Option(help="In virtual time inside this process, or with real processes.")
+]
+_Core = Annotated[str, typer.Option(metavar="MODULE:NAME", help="The router to judge in virtual time.")]
+_Command = Annotated[str, typer.Option(metavar="CMD", help="The router to judge with real processes.")]
 
 
 def explore_command(  # noqa: PLR0917 - typer makes options of them
@@ -32,15 +38,9 @@ def explore_command(  # noqa: PLR0917 - typer makes options of them
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds at most.")] = 100_000,
     first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
     budget: Annotated[str, typer.Option(metavar="TIME", help="How long at most: 90s, 10m, 1h.")] = "10m",
-    level: Annotated[
-        Literal["virtual", "real"], typer.Option(help="In virtual time inside this process, or with real processes.")
-    ] = "virtual",
-    router_core: Annotated[
-        str, typer.Option(metavar="MODULE:NAME", help="The router to judge in virtual time.")
-    ] = GYM_ROUTER_CORE,
-    router_cmd: Annotated[
-        str, typer.Option(metavar="CMD", help="The router to judge with real processes.")
-    ] = GYM_ROUTER,
+    level: _Level = "virtual",
+    router_core: _Core = GYM_ROUTER_CORE,
+    router_cmd: _Command = GYM_ROUTER,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where failures go (chaos-runs/TIME).")] = None,
     most_failures: Annotated[int, typer.Option(min=1, help="Stop after so many failing seeds.")] = 3,
 ) -> None:
@@ -52,13 +52,8 @@ def explore_command(  # noqa: PLR0917 - typer makes options of them
     folder = out or Path("chaos-runs") / time.strftime("%Y%m%d-%H%M%S")
     try:
         budget_s = parse_budget(budget)
-        scenario_of = _drawn(level) if not scenarios else _in_turn(scenarios, level)
-        running = (
-            nullcontext(virtual_level(load_core(router_core)))
-            if level == "virtual"
-            else real_level(Setup(out=folder, router_cmd=router_cmd))
-        )
-        with running as run, _progress(seeds) as report:
+        scenario_of = _in_turn(scenarios, level) if scenarios else _drawn(level)
+        with _running(level, router_core, Setup(out=folder, router_cmd=router_cmd)) as run, _progress(seeds) as report:
             tally = explore(
                 range(first_seed, first_seed + seeds),
                 scenario_of,
@@ -81,6 +76,10 @@ def _exit_code(tally: Tally) -> int:
     if tally.findings:
         return _FAILED
     return BAD_INPUT if tally.nothing_told else 0
+
+
+def _running(level: str, router_core: str, setup: Setup) -> AbstractContextManager[Level]:
+    return nullcontext(virtual_level(load_core(router_core))) if level == "virtual" else real_level(setup)
 
 
 def _drawn(level: str) -> Callable[[int], Scenario]:
