@@ -21,6 +21,7 @@ class Book(Generic[S]):
     serving: bool = False
     lost: bool = False
     in_flight: int = 0
+    cold: int = 0  # tokens: contexts in flight that have just been placed here, so that no cache here has them
     resident: int = 0  # tokens: contexts of its sessions that are in flight or have lately been answered
     sample: Sample | None = None
     sampled_at: float = NEVER
@@ -44,6 +45,10 @@ class Session(Generic[S]):
     queued: bool = False
     moved_at: float = NEVER
     names: list[bytes] = field(default_factory=list)  # the last two
+
+    def context(self, guess: int) -> int:
+        """Tokens, as the last answer said; a body's size is a bad guess where it carries token ids."""
+        return self.tokens if self.answered else max(self.tokens, guess)
 
 
 class Sessions(Generic[S]):

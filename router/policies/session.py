@@ -24,6 +24,9 @@ MOVES_AT_START = 5.0
 MOVES_KEPT = 20.0
 PLACED_AMONG = 16  # shards, if there are more: a new session must not cost more in a larger fleet
 PACKED_LOAD = 1.15  # of the mean: up to this, a group's next sibling joins the others
+# And while no more tokens than this are to be computed there for the first time. A lost shard's sessions are of few
+# groups: without the bound they pile up, and in a quarter of the simulated outages a shard began to evict and recompute.
+COLD_TOKENS = 100_000
 
 
 class SessionPolicy(Generic[S]):
@@ -76,8 +79,10 @@ class SessionPolicy(Generic[S]):
         self._forget_quiet(now)
         self._moves = min(MOVES_KEPT, self._moves + MOVES_PER_REQUEST)
         session = self.sessions.find(turn.keys, now)
+        home = None if session is None else session.book
+        context = turn.tokens if session is None else session.context(turn.tokens)
         if session is None or not session.book.serving or session.book.shard in tried:
-            book = self._place(turn, now, tried)
+            book = self._place(turn, context, now, tried)
         else:
             if not turn.light and (roomier := self._roomier(session, turn, now, tried)) is not None:
                 self._rehome(session, roomier)
@@ -87,12 +92,14 @@ class SessionPolicy(Generic[S]):
         book.in_flight += 1
         self._in_flight += 1
         if turn.light:
-            return Choice(book.shard, (book, None))
+            return Choice(book.shard, (book, None, 0))
+        cold = 0 if book is home else context
+        book.cold += cold
         session = self._settle(session, book, turn, now)
         session.open += 1
         if turn.group:
             self._groups.served(turn.group, book)
-        return Choice(book.shard, (book, session))
+        return Choice(book.shard, (book, session, cold))
 
     def _settle(self, session: Session[S] | None, book: Book[S], turn: Turn, now: float) -> Session[S]:
         """Open a session, or go on with it; its home changes if the old one is lost, or has never answered.
@@ -103,7 +110,7 @@ class SessionPolicy(Generic[S]):
             session = Session(book, turn.tokens, now)
         elif session.book is not book and (session.book.lost or not session.answered):
             self._rehome(session, book)
-        self._resize(session, max(session.tokens, turn.tokens))
+        self._resize(session, session.context(turn.tokens))
         self._count(session, resident=True)
         if turn.keys:
             self.sessions.name(turn.keys[0], session, now)
@@ -129,7 +136,7 @@ class SessionPolicy(Generic[S]):
         capacity = self._capacity or sample.capacity
         if not capacity:
             return None
-        share = max(session.tokens, turn.tokens) / capacity
+        share = session.context(turn.tokens) / capacity
         if usage + share >= ROOM or usage > home.usage - GAP:
             return None
         book.added += share
@@ -137,7 +144,7 @@ class SessionPolicy(Generic[S]):
         session.moved_at = now
         return book
 
-    def _place(self, turn: Turn, now: float, tried: Collection[S]) -> Book[S] | None:
+    def _place(self, turn: Turn, context: int, now: float, tried: Collection[S]) -> Book[S] | None:
         """For what has no home: among the shards that hold its first turn, or else the least loaded of all."""
         serving = self._serving
         count = len(serving)
@@ -152,7 +159,7 @@ class SessionPolicy(Generic[S]):
         warm = [book for book in self._groups.books(turn.group) or () if book.serving and book.shard not in tried]
         if turn.light and warm:
             return warm[0]
-        packed = [book for book in warm if load(book) <= PACKED_LOAD and self._has_room(book, now)]
+        packed = [book for book in warm if load(book) <= PACKED_LOAD and self._has_room(book, context, now)]
         choices: Sequence[Book[S]] = packed or some_of(serving, int(self._random() * count), PLACED_AMONG)
         if tried and not packed:
             choices = [book for book in choices if book.shard not in tried] or [
@@ -161,7 +168,9 @@ class SessionPolicy(Generic[S]):
         return min(choices, key=load, default=None)
 
     @staticmethod
-    def _has_room(book: Book[S], now: float) -> bool:
+    def _has_room(book: Book[S], context: int, now: float) -> bool:
+        if book.cold and book.cold + context > COLD_TOKENS:
+            return False
         sample = book.fresh(now)
         return sample is None or sample.usage + book.added < ROOM
 
@@ -171,8 +180,9 @@ class SessionPolicy(Generic[S]):
         """Release the shard; remember how long the context has become."""
         if choice.books is None:  # not this policy's choice
             return
-        book, session = choice.books
+        book, session, cold = choice.books
         book.in_flight -= 1
+        book.cold -= cold
         if book.serving:
             self._in_flight -= 1
         if session is None:

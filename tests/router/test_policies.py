@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gymproof.router.policies import POLICIES, PolicySettings, Sample, Turn
 from gymproof.router.policies.books import FORGOTTEN_AT_ONCE
 from gymproof.router.policies.pressure import MEMORY, WINDOW, PressureGauge
+from gymproof.router.policies.session import COLD_TOKENS
 
 CAPACITY = 1_000_000
 
@@ -148,6 +149,32 @@ def test_when_a_shard_dies_and_returns_sessions_do_not_go_back():
 
     assert all(during[key] is before[key] for key in keys if before[key] is not lost)
     assert after == during
+
+
+def test_the_sessions_of_a_lost_shard_do_not_pile_up_on_one_that_has_their_group():
+    desk = Desk(8)
+    for number in range(8 * 20):
+        desk.turn(b"other%d" % number, tokens=COLD_TOKENS // 4)
+    first = desk.turn(b"0", b"group", 1000)
+    warm = next(shard for shard in desk.shards if shard is not first)
+    desk.end(desk.send(b"1", b"group", tried=[shard for shard in desk.shards if shard is not warm]))
+    for number in range(2, 9):
+        desk.end(desk.send(b"%d" % number, b"group", tried=[shard for shard in desk.shards if shard is not first]))
+    desk.serving(*(shard for shard in desk.shards if shard is not first))
+    again = [desk.send(b"%d" % number, b"group", COLD_TOKENS // 4) for number in range(2, 9)]
+
+    assert 1 <= sum(choice.shard is warm for choice in again) <= 4
+    for choice in again:
+        desk.end(choice)
+    assert [book.cold for book in desk.policy.books.values()] == [0] * 7
+
+
+def test_an_answer_knows_the_context_better_than_the_body():
+    desk = Desk(1)
+    desk.turn(b"s", tokens=2000)
+    desk.send(b"s", tokens=900_000)
+
+    assert desk.policy.books[desk.shards[0]].resident == 2000
 
 
 def test_a_shard_that_only_rests_keeps_its_sessions():
