@@ -24,8 +24,9 @@ MOVES_AT_START = 5.0
 MOVES_KEPT = 20.0
 PLACED_AMONG = 16  # shards, if there are more: a new session must not cost more in a larger fleet
 PACKED_LOAD = 1.15  # of the mean: up to this, a group's next sibling joins the others
-# And while no more tokens than this are to be computed there for the first time. A lost shard's sessions are of few
-# groups: without the bound they pile up, and in a quarter of the simulated outages a shard began to evict and recompute.
+# A session that has lost its shard joins siblings only while no more tokens than this are to be computed there. Those of
+# one shard are of few groups: without the bound they pile up, and in a quarter of the simulated outages a shard that got
+# them began to evict and recompute. New sessions have no such bound: packing is worth more near the fleet's capacity.
 COLD_TOKENS = 100_000
 
 
@@ -80,9 +81,8 @@ class SessionPolicy(Generic[S]):
         self._moves = min(MOVES_KEPT, self._moves + MOVES_PER_REQUEST)
         session = self.sessions.find(turn.keys, now)
         home = None if session is None else session.book
-        context = turn.tokens if session is None else session.context(turn.tokens)
         if session is None or not session.book.serving or session.book.shard in tried:
-            book = self._place(turn, context, now, tried)
+            book = self._place(turn, session, now, tried)
         else:
             if not turn.light and (roomier := self._roomier(session, turn, now, tried)) is not None:
                 self._rehome(session, roomier)
@@ -93,9 +93,9 @@ class SessionPolicy(Generic[S]):
         self._in_flight += 1
         if turn.light:
             return Choice(book.shard, (book, None, 0))
-        cold = 0 if book is home else context
-        book.cold += cold
         session = self._settle(session, book, turn, now)
+        cold = 0 if book is home else session.tokens
+        book.cold += cold
         session.open += 1
         if turn.group:
             self._groups.served(turn.group, book)
@@ -144,7 +144,7 @@ class SessionPolicy(Generic[S]):
         session.moved_at = now
         return book
 
-    def _place(self, turn: Turn, context: int, now: float, tried: Collection[S]) -> Book[S] | None:
+    def _place(self, turn: Turn, session: Session[S] | None, now: float, tried: Collection[S]) -> Book[S] | None:
         """For what has no home: among the shards that hold its first turn, or else the least loaded of all."""
         serving = self._serving
         count = len(serving)
@@ -159,7 +159,10 @@ class SessionPolicy(Generic[S]):
         warm = [book for book in self._groups.books(turn.group) or () if book.serving and book.shard not in tried]
         if turn.light and warm:
             return warm[0]
-        packed = [book for book in warm if load(book) <= PACKED_LOAD and self._has_room(book, context, now)]
+        packed = [book for book in warm if load(book) <= PACKED_LOAD and self._has_room(book, now)]
+        if session is not None:
+            most = COLD_TOKENS - session.context(turn.tokens)
+            packed = [book for book in packed if not book.cold or book.cold <= most]
         choices: Sequence[Book[S]] = packed or some_of(serving, int(self._random() * count), PLACED_AMONG)
         if tried and not packed:
             choices = [book for book in choices if book.shard not in tried] or [
@@ -168,9 +171,7 @@ class SessionPolicy(Generic[S]):
         return min(choices, key=load, default=None)
 
     @staticmethod
-    def _has_room(book: Book[S], context: int, now: float) -> bool:
-        if book.cold and book.cold + context > COLD_TOKENS:
-            return False
+    def _has_room(book: Book[S], now: float) -> bool:
         sample = book.fresh(now)
         return sample is None or sample.usage + book.added < ROOM
 
