@@ -24,9 +24,9 @@ MOVES_AT_START = 5.0
 MOVES_KEPT = 20.0
 PLACED_AMONG = 16  # shards, if there are more: a new session must not cost more in a larger fleet
 PACKED_LOAD = 1.15  # of the mean: up to this, a group's next sibling joins the others
-# A session that has lost its shard joins siblings only while no more tokens than this are to be computed there. Those of
-# one shard are of few groups: without the bound they pile up, and in a quarter of the simulated outages a shard that got
-# them began to evict and recompute. New sessions have no such bound: packing is worth more near the fleet's capacity.
+# A session that has lost its shard joins siblings only while no more tokens than this are to be computed there. A lost
+# shard's sessions are of few groups: without the bound they piled up, and in a quarter of the simulated outages a shard
+# that got them began to evict and recompute. New ones have no bound: near the fleet's capacity packing is worth more.
 COLD_TOKENS = 100_000
 
 
