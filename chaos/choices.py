@@ -42,6 +42,7 @@ class Setup:
     model: str | None = None
     vllm_args: tuple[str, ...] = ()
     start_within_s: float = 20.0  # for the router
+    keep_router: bool = False  # from a case to the next one
 
 
 def resolve_client(name: str) -> str:

@@ -191,6 +191,11 @@ class Case:
     source: Path
     pace: float = 1.0  # its limits are for a fleet that is this many times as slow as the simulated one
 
+    @property
+    def hops(self) -> frozenset[Layer]:
+        """What has to stand in front of each shard, as its faults want it."""
+        return frozenset(plan.fault.layer for plan in self.scenario.fault) & {Layer.TOXIC, Layer.SCRIPT}
+
     def targets(self, plan: FaultPlan) -> tuple[int, ...]:
         """The shards that a fault of this case strikes; none for one on the router or on the clients."""
         if plan.fault.layer in (Layer.ROUTER, Layer.CLIENT):

@@ -6,9 +6,10 @@ router, hops, wiretap and client. Both are context managers: what they start, th
 
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -16,69 +17,21 @@ from typing import Protocol, Self
 from .choices import Setup, contract_client, resolve_client, without_prefill
 from .clients import CLIENTS, GymClient, open_client
 from .faults.base import Layer, RouterHandle, ShardProcess, Target
-from .fleet import LocalFleet, SimFleet
+from .fleet import LocalFleet
+from .fleets import FLEETS
 from .guard import Guard
 from .history import History, Limits, Served
 from .interposer import Interposer
-from .ray_fleet import RayFleet, RayUnavailableError, check_ray
 from .recording import Recording
 from .scenario import Case, FleetTable, ScenarioError
+from .standing import Standing, Standings
 from .toxiproxy import ToxiproxyServer
 from .under_test import RouterUnderTest, Wiring, check_command
-from .vllm.fleet import VllmFleet
-from .vllm.install import VllmUnavailableError, find_vllm
 from .wiretap import Wiretap
 from .witness import BASELINE_ASKS
 
-FleetMaker = Callable[[FleetTable, Path], LocalFleet]
 _READY_WITHIN_S = 20.0
 _CUT_OFF_S = 0.25  # past the latest moment for an answer, so that one that is cut off is late for sure
-
-
-def _simulated(setup: Setup, kind: type[SimFleet] = SimFleet) -> FleetMaker:
-    def make(table: FleetTable, folder: Path) -> LocalFleet:
-        return kind(
-            table.shards,
-            folder=folder,
-            seed=setup.seed,
-            token_ms=table.token_ms,
-            sigterm=table.sigterm,
-            prefill=table.prefill,
-            kv_connector=table.kv_connector,
-            max_model_len=table.max_model_len,
-        )
-
-    return make
-
-
-def _on_ray(setup: Setup) -> FleetMaker:
-    try:
-        check_ray()
-    except RayUnavailableError as error:
-        raise ScenarioError(f"fleet 'ray': {error}") from error
-    return _simulated(setup, RayFleet)
-
-
-def _vllm(setup: Setup) -> FleetMaker:
-    try:
-        vllm = find_vllm(setup.vllm_python)
-    except VllmUnavailableError as error:
-        raise ScenarioError(f"fleet 'vllm': {error}") from error
-
-    def make(table: FleetTable, folder: Path) -> LocalFleet:
-        return VllmFleet(
-            table.shards,
-            folder=folder,
-            vllm=vllm,
-            model=setup.model,
-            args=setup.vllm_args,
-            max_model_len=table.max_model_len,
-        )
-
-    return make
-
-
-FLEETS: dict[str, Callable[[Setup], FleetMaker]] = {"sim": _simulated, "ray": _on_ray, "vllm": _vllm}
 
 
 class Session:
@@ -102,6 +55,7 @@ class Session:
         self._fleets: dict[FleetTable, LocalFleet] = {}
         self._toxiproxy: ToxiproxyServer | None = None
         self._prepared: set[str] = set()  # clients
+        self.standings = Standings(keep=setup.keep_router)
 
     async def __aenter__(self) -> Self:
         self.guard = self._stack.enter_context(Guard())
@@ -112,7 +66,10 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.aclose()
+        try:
+            await self.standings.close()
+        finally:
+            await self._stack.aclose()
 
     def folder(self, name: str) -> Path:
         """A new folder for the records of one case: those of an earlier one of that name stay."""
@@ -209,15 +166,11 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
     case = case.fitted(table, fleet.pace)
     limits = _limits(session.setup, case)
     await session.prepare_client(limits.client)
-    layers = {plan.fault.layer for plan in case.scenario.fault}
-    async with AsyncExitStack() as stack:
-        hops = [await _hops(stack, session, shard, layers, case) for shard in fleet.shards]
-        routes = [route for _, route in hops]
+    build = partial(_stand, session, fleet, case, _wiring(limits, recording.folder))
+    async with session.standings.open((table, limits, case.hops), build) as standing, AsyncExitStack() as stack:
         logs = [shard.log for shard in fleet.shards]
         history = recording.begin(case, limits, logs, {**fleet.versions, **await session.versions()})
-        router = await stack.enter_async_context(_router(session, _wiring(limits, routes, recording.folder)))
-        await router.serves(session.setup.start_within_s)
-        tap = await stack.enter_async_context(Wiretap(router.port, history.add))
+        tap = await stack.enter_async_context(Wiretap(standing.router.port, history.add))
         patience_s = limits.deadline_s + limits.grace_s + _CUT_OFF_S
         client = await stack.enter_async_context(
             open_client(limits.client, f"{tap.url}/v1", recording.say, answer_within_s=patience_s)
@@ -225,14 +178,30 @@ async def set_stage(session: Session, case: Case, recording: Recording) -> Async
         yield Stage(
             case=case,
             fleet=fleet,
-            targets=[target for target, _ in hops],
-            routes=routes,
-            router=router,
+            targets=standing.targets,
+            routes=standing.routes,
+            router=standing.router,
             entry_url=tap.url,
             client=client,
             history=history,
             generations=[shard.generation for shard in fleet.shards],
         )
+        standing.well = history.recovery is not None and history.recovery.recovered is not None
+
+
+@asynccontextmanager
+async def _stand(session: Session, fleet: LocalFleet, case: Case, wiring: Wiring) -> AsyncIterator[Standing]:
+    """The hops in front of the shards, and the router in front of them, serving."""
+    setup = session.setup
+    async with AsyncExitStack() as stack:
+        fronts = [await _front(stack, session, shard, case) for shard in fleet.shards]
+        routes, prefill = [route for _, route in fronts], case.scenario.fleet.prefill
+        wiring = dataclasses.replace(wiring, backends=routes[prefill:], prefill=routes[:prefill])
+        router = await stack.enter_async_context(
+            RouterUnderTest(setup.router_cmd, wiring, session.guard, start_within_s=setup.start_within_s)
+        )
+        await router.serves(setup.start_within_s)
+        yield Standing([target for target, _ in fronts], routes, router)
 
 
 def _limits(setup: Setup, case: Case) -> Limits:
@@ -247,10 +216,10 @@ def _limits(setup: Setup, case: Case) -> Limits:
     )
 
 
-def _wiring(limits: Limits, routes: Sequence[str], folder: Path) -> Wiring:
+def _wiring(limits: Limits, folder: Path) -> Wiring:
+    """What the router is told, but for its shards."""
     return Wiring(
-        backends=routes[limits.prefill :],
-        prefill=routes[: limits.prefill],
+        backends=(),
         deadline_s=limits.deadline_s,
         max_attempts=limits.max_attempts,
         folder=folder,
@@ -259,21 +228,14 @@ def _wiring(limits: Limits, routes: Sequence[str], folder: Path) -> Wiring:
     )
 
 
-def _router(session: Session, wiring: Wiring) -> RouterUnderTest:
-    setup = session.setup
-    return RouterUnderTest(setup.router_cmd, wiring, session.guard, start_within_s=setup.start_within_s)
-
-
-async def _hops(
-    stack: AsyncExitStack, session: Session, shard: ShardProcess, layers: set[Layer], case: Case
-) -> tuple[Target, str]:
+async def _front(stack: AsyncExitStack, session: Session, shard: ShardProcess, case: Case) -> tuple[Target, str]:
     """The hops in front of one shard, and the URL at which the router meets the first of them."""
     target, route = Target(shard), shard.url
-    if Layer.TOXIC in layers:
+    if Layer.TOXIC in case.hops:
         server = await session.toxiproxy()
         toxics = await stack.enter_async_context(server.proxy(_port(route), f"{case.name}-{shard.index}"))
         target, route = dataclasses.replace(target, toxics=toxics), toxics.url
-    if Layer.SCRIPT in layers:
+    if Layer.SCRIPT in case.hops:
         interposer = await stack.enter_async_context(Interposer(_port(route)))
         target = dataclasses.replace(target, interposer=interposer)
         route = f"http://127.0.0.1:{interposer.port}"

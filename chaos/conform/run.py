@@ -3,7 +3,6 @@
 import asyncio
 import platform
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from .probes import PROBES, Bench, probe
 from .verdict import Run, doubt, findings
 
 RUNS = 3  # of a case that says nothing, before that is its verdict
+_SOON_S = 30.0  # a router that is given longer to start is kept from case to case
 SCORECARD, PROBED = "scorecard.json", "probes"  # in a router's folder
 
 Tell = Callable[[str], None]
@@ -53,6 +53,11 @@ class Subject:
     session_header: str = ""
     affinity_command: str = ""
     start_within_s: float = 20.0
+
+    @property
+    def slow(self) -> bool:
+        """Whether it takes so long to start that a run cannot start it for each case."""
+        return self.start_within_s > _SOON_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,7 @@ async def judge_router(
         router_cmd=subject.command,
         seed=seed,
         start_within_s=subject.start_within_s,
+        keep_router=subject.slow,
     )
 
     def tell(what: str) -> None:
@@ -153,10 +159,10 @@ async def judge_router(
         sessions = [await stack.enter_async_context(Session(setup)) for _ in range(jobs)]
         tell("without a fault")
         await _check_serves(sessions[0])
-        queue = deque(sorted(chosen.cases, key=lambda case: not case.silent))  # the long ones first
+        left = sorted(chosen.cases, key=lambda case: not case.silent)  # the long ones first
         async with asyncio.TaskGroup() as group:
             for session in sessions:
-                group.create_task(_work(session, queue, judgement, tell))
+                group.create_task(_work(session, left, judgement, tell))
         for session in sessions:
             judgement.versions |= await session.versions()
         await _probe(sessions[0].guard, out, judgement, tell)
@@ -180,16 +186,23 @@ async def _probe(guard: Guard, out: Path, judgement: Judgement, tell: Tell) -> N
 
 
 async def _check_serves(session: Session) -> None:
-    result = await run_case(session, without_fault())
-    lost = [rollout.error for rollout in result.history.rollouts if not rollout.completed] if result.history else []
-    why = doubt(result) or (lost and f"rollouts fail with no fault at all: {lost[0]}")
-    if why:
-        raise ConformError(f"{why}\nrecords: {result.folder}")
+    """Raise ConformError for a router that does not serve a fleet with nothing wrong."""
+    for _ in range(RUNS):  # the first requests may find a router that is not warm yet
+        result = await run_case(session, without_fault())
+        lost = [rollout.error for rollout in result.history.rollouts if not rollout.completed] if result.history else []
+        why = doubt(result) or (f"rollouts fail with no fault at all: {lost[0]}" if lost else "")
+        if not why:
+            return
+    raise ConformError(f"{why}\nrecords: {result.folder}")
 
 
-async def _work(session: Session, queue: deque[FaultCase], judgement: Judgement, tell: Tell) -> None:
-    while queue:
-        case = queue.popleft()
+async def _work(session: Session, left: list[FaultCase], judgement: Judgement, tell: Tell) -> None:
+    """Run what is left, first of all what can go on where the last case was."""
+    last: FaultCase | None = None
+    while left:
+        alike = (case for case in left if last and session.setup.keep_router and case.case.hops == last.case.hops)
+        case = last = next(alike, left[0])
+        left.remove(case)
         tell(case.case.name)
         judgement.runs.append(await _run(session, case))
 

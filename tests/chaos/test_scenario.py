@@ -8,8 +8,9 @@ from gymproof.chaos.checkers import CHECKERS
 from gymproof.chaos.choices import Setup
 from gymproof.chaos.faults import FAULTS
 from gymproof.chaos.faults.base import Layer
+from gymproof.chaos.fleets import FLEETS
 from gymproof.chaos.scenario import FleetTable, ScenarioError, Scope, cases, find, load, shipped
-from gymproof.chaos.stage import FLEETS, Session
+from gymproof.chaos.stage import Session
 
 STORY = 'title = "t"\nwhy = "w"\n'
 ROOT = Path(__file__).parents[2]
