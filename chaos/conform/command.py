@@ -16,7 +16,8 @@ from ..scenario import ScenarioError
 from ..under_test import RouterError, check_command
 from .findings import Finding, Scorecard, Word
 from .peers import PRESETS, PresetError, find, missing, version
-from .run import SCORECARD, ConformError, Judgement, Subject, choose, judge_router
+from .run import REPORT, SCORECARD, ConformError, Judgement, Subject, choose, judge_router
+from .scoreboard import render_card
 from .table import scorecard
 
 CLIENTS = ("nemo-gym", "openai")
@@ -119,5 +120,6 @@ def _judge(judgement: Judgement, folder: Path, jobs: int, seed: int) -> Scorecar
 
 def _tell(card: Scorecard, folder: Path) -> None:
     card.write(folder / SCORECARD)
+    (folder / REPORT).write_text(render_card(card), "utf-8")
     CONSOLE.print(scorecard(card))
-    CONSOLE.print(f"records: {folder}", soft_wrap=True, highlight=False)
+    CONSOLE.print(f"{folder / REPORT}", soft_wrap=True, highlight=False)

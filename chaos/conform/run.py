@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from gymproof.validators import load_contract
 
@@ -21,13 +23,14 @@ from ..scenario import ScenarioError
 from ..stage import Session
 from ..summary import write_verdicts
 from .faults import FaultCase, fault_cases, without_fault
-from .findings import Finding, Group, Scorecard
+from .findings import Finding, Group, Scorecard, Word
 from .probes import PROBES, Bench, probe
-from .verdict import Run, doubt, findings
+from .verdict import Run, doubt, finding, findings
 
 RUNS = 3  # of a case that says nothing, before that is its verdict
+_LOOK_S = 0.1
 _SOON_S = 30.0  # a router that is given longer to start is kept from case to case
-SCORECARD, PROBED = "scorecard.json", "probes"  # in a router's folder
+SCORECARD, REPORT, PROBED = "scorecard.json", "report.html", "probes"  # in a router's folder
 
 Tell = Callable[[str], None]
 Report = Callable[[str, int, int], None]  # what is done now, how many cases are done, of how many
@@ -210,9 +213,32 @@ async def _work(session: Session, left: list[FaultCase], judgement: Judgement, t
 async def _run(session: Session, case: FaultCase) -> Run:
     """Run it, again if that says nothing, and leave its records readable."""
     for _ in range(RUNS):
-        result = await run_case(session, case.case)
+        async with Lag() as lag:
+            result = await run_case(session, case.case)
         write_verdicts(result)
-        if not doubt(result):
+        run = Run(case, result, str(result.folder.relative_to(session.setup.out)), lag.worst_s)
+        if finding(run).word is not Word.UNKNOWN:
             break
     write_report(load_run(result.folder))
-    return Run(case, result, str(result.folder.relative_to(session.setup.out)))
+    return run
+
+
+class Lag:
+    """How late the harness itself was at most: a machine that keeps it waiting keeps the router waiting too."""
+
+    worst_s = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._task.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            due = time.monotonic() + _LOOK_S
+            await asyncio.sleep(_LOOK_S)
+            self.worst_s = max(self.worst_s, time.monotonic() - due)

@@ -18,6 +18,8 @@ from .findings import Finding, Group, Word
 from .flaws import AFTERWARDS, UNDER_FAULT, Flaw, Met, phase
 
 ALSO = " Also: "  # between two pieces of advice
+LATE = {"late", "without end"}  # flaws that a machine without time to spare makes too
+MOST_LAG_S = 0.5
 _STRUCK = (Group.ONE, Group.ALL)
 _SHOWN = 4  # pieces of evidence for each flaw
 _GRAVEST = (Word.UNSAFE, Word.UNKNOWN, Word.BOUNDED, Word.SAFE)
@@ -25,11 +27,15 @@ _GRAVEST = (Word.UNSAFE, Word.UNKNOWN, Word.BOUNDED, Word.SAFE)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A case, and the run of it that counts. `records` is its folder, as findings name it."""
+    """A case, and the run of it that counts.
+
+    `records` is its folder, as findings name it; `lag_s` is how late the judge itself was at most.
+    """
 
     case: FaultCase
     result: Result
     records: str = ""
+    lag_s: float = 0.0
 
 
 def doubt(result: Result) -> str:
@@ -96,6 +102,8 @@ def _judge(run: Run, table: Mapping[str, Flaw], path: str) -> Finding:
         return base.model_copy(update={"seen": f"the router has no {path}"})
     met = Met(run.case, phase(history, "fault", path), history)
     found = {name: lines for name, flaw in table.items() if (lines := list(dict.fromkeys(flaw.find(met))))}
+    if set(found) & LATE and run.lag_s > MOST_LAG_S:
+        return base.model_copy(update={"seen": f"answers were late, but so was the judge itself, by {run.lag_s:.1f} s"})
     word = min((table[name].word for name in found), key=_GRAVEST.index, default=Word.SAFE)
     grave = [name for name in found if table[name].word is word]
     rights = (table[name].right.format(**_statuses(met.contract)) for name in grave)

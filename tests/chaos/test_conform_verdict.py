@@ -23,7 +23,10 @@ BASELINE = (
 )
 
 
-def run(*records, group=Group.ONE, check="kill_group", baseline=BASELINE, back=recovery(0, 1)):
+BACK = recovery(0, 1)
+
+
+def run(*records, group=Group.ONE, check="kill_group", baseline=BASELINE, back=BACK):
     """A run of two shards; the load's calls are fault-0.t0, fault-1.t0, ..."""
     case = CASES[check, group]
     struck = (0,) if group is Group.ONE else (0, 1)
