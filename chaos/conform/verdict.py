@@ -102,7 +102,8 @@ def _judge(run: Run, table: Mapping[str, Flaw], path: str) -> Finding:
         return base.model_copy(update={"seen": f"the router has no {path}"})
     met = Met(run.case, phase(history, "fault", path), history)
     found = {name: lines for name, flaw in table.items() if (lines := list(dict.fromkeys(flaw.find(met))))}
-    if set(found) & LATE and run.lag_s > MOST_LAG_S:
+    unsafe = {name for name in found if table[name].word is Word.UNSAFE}
+    if unsafe and unsafe <= LATE and run.lag_s > MOST_LAG_S:
         return base.model_copy(update={"seen": f"answers were late, but so was the judge itself, by {run.lag_s:.1f} s"})
     word = min((table[name].word for name in found), key=_GRAVEST.index, default=Word.SAFE)
     grave = [name for name in found if table[name].word is word]
