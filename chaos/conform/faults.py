@@ -1,6 +1,6 @@
 """The fault cases of a conformance run: what the shipped scenarios do, refitted so that any router is soon judged.
 
-Two shards, answers of a tenth of a second, a deadline of 1.5 s, and a load that is wide enough for each shard to be
+Two shards, answers of a tenth of a second, a deadline of 2 s, and a load that is wide enough for each shard to be
 met under any balancing. The shard that is struck is the first one: a router that takes the first of those that are
 equally idle meets it with every request that comes alone.
 """
@@ -14,8 +14,8 @@ from ..scenario import SUFFIX, Case, FaultPlan, FleetTable, LimitsTable, LoadTab
 from .findings import Group
 
 SHARDS = 2
-LOAD = LoadTable(rollouts=16, turns=2, concurrency=8, max_tokens=24)
-LIMITS = LimitsTable(deadline_s=1.5, grace_s=1.5, cancel_within_s=1.5, recover_within_s=8.0)
+LOAD = LoadTable(rollouts=16, turns=3, concurrency=8, max_tokens=24)
+LIMITS = LimitsTable(deadline_s=2.0, grace_s=1.5, cancel_within_s=1.5, recover_within_s=8.0)
 _GROUPS: Mapping[Scope, Group] = {Scope.ONE: Group.ONE, Scope.ALL: Group.ALL}
 _STRUCK = 0  # of one shard
 

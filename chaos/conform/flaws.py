@@ -23,7 +23,7 @@ from .findings import Group, Word
 
 @dataclass(frozen=True)
 class Met:
-    """What came of the requests on one path that met a fault, in `load`. `whole` is all of the run."""
+    """What came of the requests that met a fault, in `load`. `whole` is all of the run."""
 
     case: FaultCase
     load: History
@@ -141,26 +141,18 @@ def _idle(met: Met) -> Iterator[str]:
         yield f"shards that served no rollout: {idle or 'none'}; {recovery.detail}"
 
 
-def phase(history: History, name: str, path: str = "") -> History:
-    """The history of one phase only, and of one path if it is named. A call's tag begins with its phase.
-
-    A rollout that was lost is one of the path on which its last call was.
-    """
-    last = {call.rollout: call.path for call in history.calls}
+def phase(history: History, name: str) -> History:
+    """The history with the attempts, calls and rollouts of one phase only. A call's tag begins with its phase."""
 
     def mine(records: Sequence[Any]) -> list[Any]:
-        return [record for record in records if record.call.startswith(name) and path in ("", record.path)]
+        return [record for record in records if record.call.startswith(name)]
 
     return replace(
         history,
         attempts=mine(history.attempts),
         calls=mine(history.calls),
         served=mine(history.served),
-        rollouts=[
-            rollout
-            for rollout in history.rollouts
-            if rollout.phase == name and (rollout.completed or path in ("", last.get(rollout.rollout, path)))
-        ],
+        rollouts=[rollout for rollout in history.rollouts if rollout.phase == name],
         sink=None,
     )
 

@@ -8,9 +8,6 @@ from itertools import groupby
 from gymproof.validators import Contract
 from gymproof.validators.status import right_status
 
-from ..asking import CHAT_PATH
-from ..clients.bounded import NOT_OFFERED
-from ..clients.rollouts import TOKENIZE_PATH
 from ..history import Attempt, Ending, History
 from ..runner import Result
 from .faults import FaultCase
@@ -19,7 +16,7 @@ from .flaws import AFTERWARDS, UNDER_FAULT, Flaw, Met, phase
 
 ALSO = " Also: "  # between two pieces of advice
 LATE = {"late", "without end"}  # flaws that a machine without time to spare makes too
-MOST_LAG_S = 0.5
+MOST_LAG_S = 0.3
 _STRUCK = (Group.ONE, Group.ALL)
 _SHOWN = 4  # pieces of evidence for each flaw
 _GRAVEST = (Word.UNSAFE, Word.UNKNOWN, Word.BOUNDED, Word.SAFE)
@@ -53,54 +50,38 @@ def doubt(result: Result) -> str:
 
 
 def findings(runs: Sequence[Run]) -> list[Finding]:
-    """What each case says of generations; of all of them together, how recovery went and what became of /tokenize."""
+    """What each case says, and how the fleet came back after each fault, from one shard or from all."""
     by_check = sorted((run for run in runs if run.case.group in _STRUCK), key=lambda run: run.case.check)
     return [
         *map(finding, runs),
         *(_worst([recovery(run) for run in group]) for _, group in groupby(by_check, key=lambda run: run.case.check)),
-        *(tokenize(group, mine) for group in _STRUCK if (mine := [run for run in runs if run.case.group is group])),
     ]
 
 
 def finding(run: Run) -> Finding:
-    """What was seen of generations while the fault was on; where no shard is struck, also what was seen afterwards."""
+    """What was seen while the fault was on; where no shard is struck, also what was seen afterwards."""
     table = UNDER_FAULT if run.case.group in _STRUCK else {**UNDER_FAULT, **AFTERWARDS}
-    made = _judge(run, table, CHAT_PATH)
+    made = _judge(run, table)
     return made.model_copy(update={"group": run.case.group, "seconds": round(run.result.seconds, 1)})
 
 
 def recovery(run: Run) -> Finding:
     """What was seen after the healing."""
-    made = _judge(run, AFTERWARDS, "")
+    made = _judge(run, AFTERWARDS)
     history = run.result.history
     if made.word is Word.UNKNOWN or history is None:
         return made
     return made.model_copy(update={"seen": _back(history)})
 
 
-def tokenize(group: Group, runs: Sequence[Run]) -> Finding:
-    """What was seen of /tokenize under all faults on one shard, or on all: each turn of a training rollout needs it."""
-    check = f"tokenize_with_a_fault_on_{group.name.lower()}"
-    made = [one for run in runs if (one := _judge(run, UNDER_FAULT, TOKENIZE_PATH)).word is not Word.UNKNOWN]
-    base = Finding(group=Group.PATHS, check=check, word=Word.NOT_APPLICABLE, seen="the router has no /tokenize")
-    if not made:
-        return base
-    worst = min(made, key=_gravity)
-    alike = [one.check for one in made if one.word is worst.word]
-    seen = f"{len(alike)} of {len(made)} faults, such as {worst.check}: {worst.seen}"
-    return worst.model_copy(update={"group": Group.PATHS, "check": check, "seen": seen})
-
-
-def _judge(run: Run, table: Mapping[str, Flaw], path: str) -> Finding:
+def _judge(run: Run, table: Mapping[str, Flaw]) -> Finding:
     history = run.result.history
     base = Finding(
         group=Group.RECOVERY, check=run.case.check, word=Word.UNKNOWN, seen=doubt(run.result), records=run.records
     )
     if history is None or base.seen:
         return base
-    if path in _missing(history):
-        return base.model_copy(update={"seen": f"the router has no {path}"})
-    met = Met(run.case, phase(history, "fault", path), history)
+    met = Met(run.case, phase(history, "fault"), history)
     found = {name: lines for name, flaw in table.items() if (lines := list(dict.fromkeys(flaw.find(met))))}
     unsafe = {name for name in found if table[name].word is Word.UNSAFE}
     if unsafe and unsafe <= LATE and run.lag_s > MOST_LAG_S:
@@ -116,11 +97,6 @@ def _judge(run: Run, table: Mapping[str, Flaw], path: str) -> Finding:
             "evidence": (*_fault(history), *(line for name in grave for line in found[name][:_SHOWN])),
         }
     )
-
-
-def _missing(history: History) -> set[str]:
-    """Paths that the router does not have at all."""
-    return {one.path for one in phase(history, "baseline").attempts if one.status in NOT_OFFERED}
 
 
 def _gravity(finding: Finding) -> int:

@@ -1,6 +1,5 @@
 """What hand-made runs say about a router, by the rules of a conformance run."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from gymproof.chaos.history import Ending, Outcome
 from gymproof.chaos.runner import Result
 
 CASES = {(case.check, case.group): case for case in fault_cases()}
-TOKENIZE = {"path": "/tokenize"}
 BASELINE = (
     attempt("baseline-0.t0", status=200),
     served("baseline-0.t0"),
@@ -152,28 +150,6 @@ def test_clients_that_misbehave_are_judged_under_recovery():
     )
 
     assert [(one.group, one.word) for one in findings([kept_out])] == [(Group.RECOVERY, Word.BOUNDED)]
-
-
-def test_tokenize_is_judged_by_itself():
-    """A router may retry generations and nothing else."""
-    lost = [
-        *answered(0, 200),
-        attempt("fault-1.t0", 1.0, status=503, **TOKENIZE),
-        replace(call("fault-1.t0", Outcome.RAISED, at=1.0), **TOKENIZE),
-        rollout("fault-1", done=0),
-    ]
-    found = {one.check: one for one in findings([run(*lost)])}
-
-    assert found["kill_group"].word is Word.SAFE
-    assert found["tokenize_with_a_fault_on_one"].word is Word.UNSAFE
-    assert found["tokenize_with_a_fault_on_one"].group is Group.PATHS
-
-
-def test_a_router_without_tokenize_is_not_judged_by_it():
-    without = (*BASELINE, attempt("baseline-0.t0", status=404, **TOKENIZE))
-    found = {one.check: one.word for one in findings([run(*answered(0, 200), baseline=without)])}
-
-    assert found["tokenize_with_a_fault_on_one"] is Word.NOT_APPLICABLE
 
 
 @pytest.mark.parametrize(
