@@ -1,5 +1,6 @@
 """Paths: those that training needs are served, those that steer an engine stay out of reach, others get an answer."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +13,12 @@ from ...http1 import Response, header
 from ...tags import tag
 from ..findings import Word
 from . import samples
-from .backends import COMPLETIONS, HEALTH, JSON, MODELS, RESPONSES, TOKENIZE, plain
+from .backends import COMPLETIONS, HEALTH, JSON, MODELS, RESPONSES, TOKENIZE, Delivery, Send, plain
 from .bench import Bench, Reply, Rig, SharedRig, bare
 from .payload import compare
 from .results import Notes, Result, safe, worst
 
+_TOKENIZE_ASKS = 8  # enough for each shard to have its turn
 _CLIENT_ERRORS = range(400, 500)
 
 
@@ -62,6 +64,30 @@ async def _needed(rig: Rig, needed: _Needed) -> Result:
         result = asked if asked.word is Word.UNSAFE else answered
         return Result(Word.UNSAFE, f"POST {TOKENIZE}: {result.seen}", result.right, result.evidence)
     return safe(f"POST {needed.path} reaches a shard, and its answer the client", lines)
+
+
+async def _tokenize_elsewhere(rig: Rig) -> Result:
+    """What becomes of it where one shard of two answers 503: some routers try generations again, and nothing else."""
+    name = rig.name("elsewhere")
+    well = Response(200, JSON, samples.ANSWERS["tokenize"])
+
+    async def respond(delivery: Delivery, send: Send) -> None:
+        send((Response(503, JSON, b'{"error": {"message": "busy"}}') if delivery.shard == "A" else well).wire())
+
+    rig.scripts[name] = respond
+    question = post(rig.router.url, samples.request("tokenize", name), TOKENIZE)
+    replies = [await rig.ask(question) for _ in range(_TOKENIZE_ASKS)]
+    got = rig.delivered(name)
+    lines = [*map(str, got), *(f"the client got: {reply}" for reply in replies)]
+    seen = ", ".join(f"{status} x{times}" for status, times in Counter(one.status for one in replies).items())
+    right = "try another shard for /tokenize too: each turn of a training rollout asks it"
+    if not got:
+        return Result(Word.NOT_APPLICABLE, f"POST {TOKENIZE} reaches no shard: {seen}")
+    if any(rig.flaw(reply) for reply in replies):
+        return Result(Word.UNSAFE, f"shard A answers 503, the client gets {seen}", right, lines)
+    if not all(reply.ok for reply in replies):
+        return Result(Word.BOUNDED, f"shard A answers 503, the client gets {seen}", right, lines)
+    return safe(f"shard A answers 503, shard B is asked: {seen}", lines)
 
 
 async def _models(rig: Rig) -> Result:
@@ -188,6 +214,7 @@ _CHECKS: Mapping[str, Callable[[Rig], Awaitable[Result]]] = {
     "admin_paths_in_disguise": partial(_admin, paths=_DISGUISED),
     "engine_metrics": _metrics,
     "unknown_path": _unknown,
+    "tokenize_elsewhere": _tokenize_elsewhere,  # last, since it may take a shard out
 }
 CHECKS = tuple(_CHECKS)
 
