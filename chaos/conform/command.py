@@ -35,6 +35,9 @@ def conform(  # noqa: PLR0917 - typer makes options of them
     ] = None,
     name: Annotated[str, typer.Option(metavar="LABEL", help="What to call that one.")] = "router",
     session_header: Annotated[str, typer.Option(metavar="NAME", help="The header by which it keeps sessions.")] = "",
+    start_within_s: Annotated[
+        float, typer.Option(min=0, metavar="S", help="What it may take to start; over 30 s it is kept between cases.")
+    ] = 20.0,
     client: Annotated[str, typer.Option(help=f"By whose contract: {', '.join(CLIENTS)}.")] = CLIENTS[0],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where records go (conform-runs/TIME).")] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="WORD", help="Only this check, or this group.")] = None,
@@ -44,7 +47,8 @@ def conform(  # noqa: PLR0917 - typer makes options of them
     """Judge routers. Exit 0: nothing unsafe; 1: something unsafe; 2: bad input, or something could not be told."""
     folder = out or Path("conform-runs") / time.strftime("%Y%m%d-%H%M%S")
     try:
-        subjects = _subjects(router or (), router_cmd, name, session_header)
+        own = Subject(name, router_cmd or "", session_header=session_header, start_within_s=start_within_s)
+        subjects = _subjects(router or (), [] if router_cmd is None else [own])
         judgements = [Judgement(subject, _client(client), choose(only or ())) for subject in subjects]
     except (ConformError, PresetError, RouterError, ScenarioError) as error:
         raise refused(error) from error
@@ -69,12 +73,11 @@ def _client(name: str) -> str:
     return name
 
 
-def _subjects(names: Sequence[str], command: str | None, label: str, session_header: str) -> list[Subject]:
+def _subjects(names: Sequence[str], own: Sequence[Subject]) -> list[Subject]:
     """The routers that were asked for. Raises PresetError, RouterError, and ConformError if there is none."""
-    subjects = [_preset(name) for name in names]
-    if command is not None:
-        check_command(command)
-        subjects.append(Subject(label, command, session_header=session_header))
+    for subject in own:
+        check_command(subject.command)
+    subjects = [*map(_preset, names), *own]
     if not subjects:
         raise ConformError("which router? Name one by --router, or start it by --router-cmd")
     return subjects
