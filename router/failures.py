@@ -109,6 +109,9 @@ VERDICTS: Mapping[Outcome, Verdict] = {
 }
 
 
+TURNED_DOWN = frozenset({Outcome.BUSY, Outcome.ABORTED})  # no failure of a shard, and no work for it now
+
+
 class AttemptError(Exception):
     """An attempt ended without an answer that may be passed on. The seam in `transport` raises nothing else."""
 

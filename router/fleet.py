@@ -7,12 +7,14 @@ only question that a request has. No sockets here, and no clock but the one that
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from .failures import VERDICTS, Blame, Outcome
+from .failures import TURNED_DOWN, VERDICTS, Blame, Outcome
 from .health import NEVER, Event, Record, Rules, State
 from .policies import Choice, Policy, Pressure, Sample, Turn
 from .shard import Shard
 from .transport import Pool
 from .urls import Endpoint, parse_backend
+
+REST_S = 1.0  # for who turned a request down: answering at once, it looks idle, and would be chosen again and again
 
 
 class Fleet:
@@ -38,6 +40,7 @@ class Fleet:
         self._waiters: dict[asyncio.Future[None], None] = {}  # who came first is woken first
         self._healthy: list[Shard] = []
         self._suspect: list[Shard] = []
+        self._resting: dict[Shard, float] = {}  # until when; who rests longest is last
         self.paused = False  # somebody has announced it: silence is nobody's fault
         self._resumed_at = NEVER
         self._by_push = unproven
@@ -95,11 +98,14 @@ class Fleet:
     def pick(self, turn: Turn, tried: Collection[Shard] = ()) -> Choice[Shard] | None:
         """The shard that serves next: a HEALTHY one, or else a SUSPECT one; never one of `tried`.
 
-        The choice is handed back to `release` when its attempt has ended.
+        One that has just turned a request down is left alone for a moment, if there is another. The choice is handed
+        back to `release` when its attempt has ended.
         """
         if self._trials and (trial := self._trial(tried)) is not None:
             return Choice(trial)
-        choice = self._policy.choose(turn, self._clock(), tried)
+        now = self._clock()
+        choice = self._policy.choose(turn, now, (*tried, *self._at_rest(now))) if self._resting else None
+        choice = choice or self._policy.choose(turn, now, tried)
         if choice is None:
             rest = [shard for shard in self._suspect if shard not in tried]
             choice = Choice(min(rest, key=lambda shard: shard.in_flight)) if rest else None
@@ -138,6 +144,9 @@ class Fleet:
     def attempt_ended(self, shard: Shard, outcome: Outcome, started: float, blame: Blame | None = None) -> None:
         """Weigh the end of one attempt of live traffic that was sent at `started`; by the table, without `blame`."""
         shard.outcomes[outcome] += 1
+        if outcome in TURNED_DOWN:
+            self._resting.pop(shard, None)
+            self._resting[shard] = self._clock() + REST_S
         blame = VERDICTS[outcome].blame if blame is None else blame
         if blame is Blame.NONE:
             return
@@ -243,6 +252,11 @@ class Fleet:
             else:
                 found.add(shard)
         return found, unknown
+
+    def _at_rest(self, now: float) -> Iterable[Shard]:
+        while self._resting and (first := next(iter(self._resting.items())))[1] <= now:
+            del self._resting[first[0]]
+        return self._resting
 
     def _trial(self, tried: Collection[Shard]) -> Shard | None:
         now = self._clock()

@@ -115,6 +115,30 @@ def test_a_busy_shard_serves_again_the_moment_it_can(kit):
     assert asyncio.run(story()) == ([500] * 20 + [200], ["healthy"])
 
 
+@pytest.mark.parametrize(
+    "refusal", [(503, b""), (200, b'{"choices":[{"finish_reason":"abort"}]}')], ids=["busy", "abort"]
+)
+def test_who_turns_a_request_down_is_not_asked_at_once_again_for_looking_idle(kit, refusal):
+    async def story():
+        over = asyncio.Event()
+
+        async def holds_the_first(exchange):
+            if exchange.number == 1:
+                await over.wait()
+            exchange.send(kit.answer())
+
+        down = kit.say(kit.answer(*refusal))
+        async with kit.Stage(down, down, holds_the_first, policy="least_outstanding") as stage:
+            first = await stage.ask()  # two shards are tried
+            held = asyncio.create_task(stage.ask())
+            await stage.until(lambda: stage.router.fleet.shards[2].in_flight == 1, "a request on the third shard")
+            others = [(await stage.ask()).status for _ in range(5)]
+            over.set()
+            return first.status, others, (await held).status
+
+    assert asyncio.run(story()) == (500, [200] * 5, 200)
+
+
 def test_bad_requests_eject_nobody(kit):
     async def story():
         async with kit.Stage(kit.say(kit.answer(400, b'{"error":{}}'))) as stage:
