@@ -22,7 +22,8 @@ from .results import Notes, Result, safe, worst
 _ABSENT = frozenset({404, 405, 501})
 _SHOWN = 12
 # What may be lost without a loss to training; any other field decides what is sampled, or what is learned from it.
-_SPARE_IN_REQUESTS = frozenset({"metadata", "user", "store", "parallel_tool_calls"})
+# Of the two names for what a model thought, vLLM 0.32 reads `reasoning` alone.
+_SPARE_IN_REQUESTS = frozenset({"metadata", "user", "store", "parallel_tool_calls", "reasoning_content"})
 _NOTHING = frozenset({"null", "[]", "{}"})  # as good as left out
 _SPARE_IN_ANSWERS = frozenset({
     *("id", "object", "created", "created_at", "model", "usage", "metadata", "annotations", "parallel_tool_calls"),

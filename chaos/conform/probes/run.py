@@ -37,7 +37,7 @@ PROBES: Mapping[Group, Probe] = {
     Group.CANCELLATION: Probe(cancellation.CHECKS, cancellation.probe, 90.0, Turn.SHARED),
     Group.HEADERS: Probe(headers.CHECKS, headers.probe, 120.0, Turn.SHARED),
     Group.AFFINITY: Probe(affinity.CHECKS, affinity.probe, 180.0, Turn.BESIDE),
-    Group.LOAD: Probe(load.CHECKS, load.probe, 300.0, Turn.ALONE),
+    Group.LOAD: Probe(load.CHECKS, load.probe, 600.0, Turn.ALONE),
     Group.RESTART: Probe(restart.CHECKS, restart.probe, 300.0, Turn.ALONE),
 }
 
