@@ -25,7 +25,7 @@ from ..summary import write_verdicts
 from .faults import FaultCase, fault_cases, without_fault
 from .findings import Finding, Group, Scorecard, Word
 from .probes import PROBES, Bench, probe
-from .verdict import MOST_LAG_S, Run, doubt, finding, findings
+from .verdict import Run, doubt, finding, findings
 
 RUNS = 3  # of a case that says nothing, before that is its verdict
 _LOOK_S = 0.1
@@ -217,8 +217,7 @@ async def _run(session: Session, case: FaultCase) -> Run:
             result = await run_case(session, case.case)
         write_verdicts(result)
         run = Run(case, result, str(result.folder.relative_to(session.setup.out)), lag.worst_s)
-        word = finding(run).word
-        if word is Word.SAFE or (word is not Word.UNKNOWN and lag.worst_s <= MOST_LAG_S):
+        if finding(run).word is not Word.UNKNOWN:
             break
     write_report(load_run(result.folder))
     return run

@@ -15,8 +15,9 @@ from .findings import Finding, Group, Word
 from .flaws import AFTERWARDS, UNDER_FAULT, Flaw, Met, phase
 
 ALSO = " Also: "  # between two pieces of advice
-LATE = {"late", "without end"}  # flaws that a machine without time to spare makes too
+_LATE = {"late", "without end"}  # flaws that a machine without time to spare makes too
 MOST_LAG_S = 0.3
+_NEARLY = 0.9
 _STRUCK = (Group.ONE, Group.ALL)
 _SHOWN = 4  # pieces of evidence for each flaw
 _GRAVEST = (Word.UNSAFE, Word.UNKNOWN, Word.BOUNDED, Word.SAFE)
@@ -83,11 +84,10 @@ def _judge(run: Run, table: Mapping[str, Flaw]) -> Finding:
         return base
     met = Met(run.case, phase(history, "fault"), history)
     found = {name: lines for name, flaw in table.items() if (lines := list(dict.fromkeys(flaw.find(met))))}
-    unsafe = {name for name in found if table[name].word is Word.UNSAFE}
-    if unsafe and unsafe <= LATE and run.lag_s > MOST_LAG_S:
-        return base.model_copy(update={"seen": f"answers were late, but so was the judge itself, by {run.lag_s:.1f} s"})
     word = min((table[name].word for name in found), key=_GRAVEST.index, default=Word.SAFE)
     grave = [name for name in found if table[name].word is word]
+    if run.lag_s > MOST_LAG_S and grave and (set(grave) <= _LATE or _rushed(met)):
+        return base.model_copy(update={"seen": f"answers were late, but so was the judge itself, by {run.lag_s:.1f} s"})
     rights = (table[name].right.format(**_statuses(met.contract)) for name in grave)
     return base.model_copy(
         update={
@@ -97,6 +97,13 @@ def _judge(run: Run, table: Mapping[str, Flaw]) -> Finding:
             "evidence": (*_fault(history), *(line for name in grave for line in found[name][:_SHOWN])),
         }
     )
+
+
+def _rushed(met: Met) -> bool:
+    """Whether a router ran into its deadline although the fault keeps nobody waiting."""
+    soon = _NEARLY * met.whole.limits.deadline_s
+    took = (one.ended - one.started for one in met.load.attempts if one.ended is not None)
+    return not met.case.silent and any(seconds > soon for seconds in took)
 
 
 def _gravity(finding: Finding) -> int:

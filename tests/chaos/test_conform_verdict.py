@@ -1,5 +1,6 @@
 """What hand-made runs say about a router, by the rules of a conformance run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,21 @@ def test_a_run_that_proves_nothing_is_unknown(records, why):
 
     assert why in doubt(proves_nothing.result)
     assert finding(proves_nothing).word is Word.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("records", "lag_s", "word"),
+    [
+        (answered(0, 500, took=3.5), 0.1, Word.UNSAFE),
+        (answered(0, 500, took=3.5), 0.9, Word.UNKNOWN),
+        (answered(0, 504, took=1.5), 0.9, Word.UNKNOWN),
+        (answered(0, 504), 0.9, Word.UNSAFE),
+        (answered(0, 200), 0.9, Word.SAFE),
+    ],
+    ids=["late", "late as the judge was", "at its deadline", "at once", "well"],
+)
+def test_a_judge_that_was_late_itself_blames_nobody_for_being_late(records, lag_s, word):
+    assert finding(replace(run(*records), lag_s=lag_s)).word is word
 
 
 def test_a_run_that_no_request_met_is_unknown():
