@@ -173,19 +173,22 @@ async def judge_router(
 
 
 async def _probe(guard: Guard, out: Path, judgement: Judgement, tell: Tell) -> None:
+    def heard(found: Sequence[Finding]) -> None:
+        judgement.probed.append(found)
+        tell("probes")
+
     subject = judgement.subject
-    for group in judgement.chosen.groups:
-        tell(group)
-        own = subject.affinity_command if group is Group.AFFINITY else ""
-        bench = Bench(
-            command=own or subject.command,
-            folder=out / PROBED,
-            guard=guard,
-            session_header=subject.session_header,
-            client=judgement.client,
-            start_within_s=subject.start_within_s,
-        )
-        judgement.probed.append(await probe(bench, [group]))
+    tell("probes")
+    bench = Bench(
+        command=subject.command,
+        folder=out / PROBED,
+        guard=guard,
+        session_header=subject.session_header,
+        affinity_command=subject.affinity_command,
+        client=judgement.client,
+        start_within_s=subject.start_within_s,
+    )
+    await probe(bench, judgement.chosen.groups, heard)
 
 
 async def _check_serves(session: Session) -> None:

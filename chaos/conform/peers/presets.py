@@ -45,7 +45,7 @@ _RUST = (
     "--request-timeout-secs {deadline_s:.0f} --retry-max-retries 5 --retry-initial-backoff-ms 10 "
     "--cb-failure-threshold 1 --cb-success-threshold 1 --cb-timeout-duration-secs 2 "
     "--health-check-interval-secs 1 --health-check-timeout-secs 2 --health-failure-threshold 2 "
-    "--health-success-threshold 1 --log-level error"
+    "--health-success-threshold 1 --worker-startup-check-interval 1 --log-level error"
 )
 _WORKERS = "--prometheus-port {port} --worker-urls {backends}"
 _RUST_SETTINGS = (

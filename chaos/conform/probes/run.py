@@ -42,14 +42,14 @@ PROBES: Mapping[Group, Probe] = {
 }
 
 
-def _untold(_group: Group) -> None:
+def _unheard(_found: Sequence[Finding]) -> None:
     """Tell nobody."""
 
 
 async def probe(
-    bench: Bench, groups: Iterable[Group] | None = None, tell: Callable[[Group], None] = _untold
+    bench: Bench, groups: Iterable[Group] | None = None, heard: Callable[[Sequence[Finding]], None] = _unheard
 ) -> list[Finding]:
-    """Judge the router by the probes of these groups, or of all; `tell` gets each group as it begins.
+    """Judge the router by the probes of these groups, or of all; `heard` gets those of a group once they are there.
 
     Whatever the router does, this does not raise: what could not be judged is UNKNOWN, with the reason. A group that
     has no probes is a KeyError.
@@ -63,8 +63,8 @@ async def probe(
         async def take(turn: Turn) -> None:
             for group, probe in PROBES.items():
                 if group in wanted and probe.turn is turn:
-                    tell(group)
                     found[group] = await _judge(bench, shared, group)
+                    heard(found[group])
 
         await asyncio.gather(take(Turn.SHARED), take(Turn.BESIDE))
     await take(Turn.ALONE)
