@@ -45,8 +45,9 @@ class Shard:
 class RoutedBy:
     """One of gym-router's policies, given what the router gives it."""
 
-    def __init__(self, policy: Policy[Shard], shards: int) -> None:
+    def __init__(self, policy: Policy[Shard], shards: int, seed: int) -> None:
         self._policy = policy
+        self._seed = seed
         self._shards = [Shard(number) for number in range(shards)]
         self._up = set(self._shards)
         self._open: dict[int, Choice[Shard]] = {}
@@ -54,7 +55,8 @@ class RoutedBy:
 
     def route(self, rollout: Rollout, now: float) -> int | None:
         """Choose, and count."""
-        keys, group = (b"rollout %d" % rollout.id,), b"group %d" % rollout.prefix.group
+        # By the seed too: hashing them must not put the same rollouts together in every run.
+        keys, group = (b"rollout %d %d" % (self._seed, rollout.id),), b"group %d" % rollout.prefix.group
         choice = self._policy.choose(Turn(keys, group, rollout.context), now)
         if choice is None:
             return None
@@ -85,4 +87,4 @@ def make_router(name: str, shards: int, seed: int) -> Router:
     """A fresh router of this name, one of ROUTERS."""
     if name == PINNED:
         return PinnedReplicas(shards, seed)
-    return RoutedBy(POLICIES[name](PolicySettings(), Random(seed)), shards)
+    return RoutedBy(POLICIES[name](PolicySettings(), Random(seed)), shards, seed)

@@ -13,7 +13,7 @@ from struct import Struct
 
 from .base import Choice, PolicySettings, S, Stateless, Turn
 
-RING_BITS, CELL_BITS = 64, 52
+RING_BITS, CELL_BITS = 64, 50
 RING = 1 << RING_BITS
 CELLS = RING >> CELL_BITS  # of the ring: bisecting one of them looks at fewer points
 # Of each shard, and probes of each key. With 16, the shards' shares of the keys have a standard deviation of 4 %.
