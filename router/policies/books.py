@@ -9,7 +9,7 @@ from .base import S, Sample
 NEVER = float("-inf")
 SAMPLE_LIFE_S = 15.0
 RESIDENT_S = 300.0  # for so long after its last answer, a session counts as in the cache
-FORGOTTEN_AT_ONCE = 8  # at most, however many are due: no choice pays for all that ended together
+FORGOTTEN_AT_ONCE = 4  # at most, however many are due: no choice pays for all that ended together
 
 
 @dataclass(slots=True, eq=False)
