@@ -92,7 +92,7 @@ def main() -> None:
     for program, package in (("nginx", "nginx"), ("wrk", "wrk")):
         if shutil.which(program) is None:
             sys.exit(f"benchmarks/routing.py needs {program}: apt-get install {package}")
-    console = Console(width=110)
+    console = Console(width=140)
     with tempfile.TemporaryDirectory() as folder:
         samples = measure(Path(folder), options.rounds, options.seconds, options.connections)
         console.print(table(samples))
