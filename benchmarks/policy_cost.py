@@ -182,9 +182,8 @@ def plot(picks: list[dict[str, Any]], path: Path) -> None:
         sizes = [row["shards"] for row in rows]
         (line,) = axes.plot(sizes, [row["new"]["mean_us"] for row in rows], marker="o", label=policy)
         axes.plot(sizes, [row["new"]["p99_us"] for row in rows], linestyle=":", color=line.get_color())
-    axes.set(
-        xscale="log", xlabel="shards", ylabel="choice for a new session, µs of CPU: mean (p99 dotted)", ylim=(0, 25)
-    )
+    axes.set(xscale="log", xlabel="shards", ylabel="µs of CPU time: mean, p99 dotted", ylim=(0, 25))
+    axes.set_title("choice for a new session")
     axes.legend()
     figure.savefig(path, dpi=120)
 
