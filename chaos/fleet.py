@@ -27,7 +27,7 @@ _POLL_S = 0.02
 _GENERATES_WITHIN_S = 2.0
 _READY = "ready"  # the call by which the harness asks whether a shard generates
 # Asked like a rollout asks, so that what an engine does at its first such request is done when it is ready.
-_QUESTION = chat_body(_READY, max_tokens=1, logprobs=True)
+_QUESTION = chat_body(_READY, model=MODEL, max_tokens=1, logprobs=True)
 
 
 class ShardStartError(RuntimeError):

@@ -85,11 +85,16 @@ class RouterUnderTest:
             await asyncio.sleep(0.02)  # the interval of a bounded poll
 
     async def serves(self, within_s: float) -> bool:
-        """Wait until it passes a small generation through: it may answer before it has found its backends."""
-        give_up = time.monotonic() + within_s
-        while not await generates(self.url, within_s=within_s):
+        """Wait until it passes a small generation through: it may answer before it has found its backends.
+
+        Each question gets twice the time of the last: a router may hold one for good that came too early, and another
+        may need seconds for its first.
+        """
+        give_up, patience_s = time.monotonic() + within_s, 1.0
+        while not await generates(self.url, within_s=min(patience_s, within_s)):
             if time.monotonic() > give_up:
                 return False
+            patience_s *= 2
             await asyncio.sleep(0.02)  # the interval of a bounded poll
         return True
 
