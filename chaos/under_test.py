@@ -149,6 +149,11 @@ def fill(command: str, wiring: Wiring, port: int) -> list[str]:
     return _arguments(command, {"backends": wiring.backends, "prefill": wiring.prefill}, values)
 
 
+def find_program(name: str) -> str | None:
+    """Where a program is; those of this environment come first, so that an unactivated one works too."""
+    return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+
+
 def check_command(command: str) -> None:
     """Raise the RouterError of `fill` before anything is started."""
     _arguments(command, {"backends": ["0"], "prefill": ["0"]}, dict.fromkeys(PLACEHOLDERS, 0))
@@ -162,8 +167,7 @@ def _arguments(command: str, lists: Mapping[str, Sequence[str]], values: Mapping
         raise RouterError(f"router command {command!r}: {error}") from error
     if not words:
         raise RouterError(f"router command {command!r} is empty; it needs a program, and knows {known}")
-    # The commands of this environment come first, so that an unactivated one works too.
-    program = shutil.which(words[0], path=str(Path(sys.executable).parent)) or shutil.which(words[0])
+    program = find_program(words[0])
     if program is None:
         raise RouterError(f"router command {command!r}: no program {words[0]!r} on PATH")
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from ..scenario import SUFFIX, cases, shipped
-from .findings import Finding, Group, Scorecard, Word
+from .findings import BY_FAULT, Finding, Group, Scorecard, Word
 
 WORDS: Mapping[Word, str] = {
     Word.SAFE: "as a training run needs it",
@@ -28,7 +28,6 @@ ASKED: Mapping[Group, str] = {
     Group.LOAD: "Do large bodies and many requests at once get through?",
     Group.RESTART: "What do clients see while the router is started again?",
 }
-_BY_NAME = (Group.ONE, Group.ALL, Group.RECOVERY)  # the others have an order of their own
 _NUMBER = re.compile(r"(?<!\d)(?![1-5]\d\d(?!\d))\d+(\.\d+)?")
 _WORST_FIRST = (Word.UNSAFE, Word.BOUNDED, Word.UNKNOWN, Word.NOT_APPLICABLE, Word.SAFE)
 
@@ -73,7 +72,7 @@ def counts(findings: Iterable[Finding]) -> dict[Word, int]:
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """As a reader looks for them: faults by their names, whichever was tried first."""
-    return sorted(findings, key=lambda finding: finding.check if finding.group in _BY_NAME else "")
+    return sorted(findings, key=lambda finding: finding.check if finding.group in BY_FAULT else "")
 
 
 def folds(card: Scorecard) -> dict[Group, list[Fold]]:
@@ -101,13 +100,13 @@ def anchors(cards: Sequence[Scorecard]) -> dict[tuple[str, Group, str], str]:
 
 def anchor(router: str, finding: Finding | None = None) -> str:
     """A name for links of a router or of a finding. No two have the same."""
-    parts = (router,) if finding is None else (router, finding.group.name.lower(), finding.check)
+    parts = (router,) if finding is None else (router, finding.group.slug, finding.check)
     return ".".join(re.sub(r"[^\w-]", lambda mark: f"~{ord(mark[0]):x}", part, flags=re.ASCII) for part in parts)
 
 
 def heading(group: Group) -> str:
     """A name for links of a group, which no router and no finding has."""
-    return f"group.{group.name.lower()}"
+    return f"group.{group.slug}"
 
 
 def rows(cards: Sequence[Scorecard], place: Callable[[Scorecard, Finding], str]) -> dict[Group, list[Row]]:
@@ -145,5 +144,5 @@ def judges(cards: Sequence[Scorecard]) -> dict[str, list[str]]:
 def faults(cards: Sequence[Scorecard]) -> dict[str, str]:
     """What the checks that are shipped faults do, by their names."""
     checks = {finding.check for card in cards for finding in card.findings}
-    named = {path.name.removesuffix(SUFFIX): path for path in shipped()}
-    return {name: cases(path)[0].scenario.title for name, path in named.items() if name in checks}
+    paths = {path.name.removesuffix(SUFFIX): path for path in shipped()}
+    return {name: cases(path)[0].scenario.title for name, path in paths.items() if name in checks}

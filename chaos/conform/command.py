@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -47,8 +48,11 @@ def conform(  # noqa: PLR0917 - typer makes options of them
     """Judge routers. Exit 0: nothing unsafe; 1: something unsafe; 2: bad input, or something could not be told."""
     folder = out or Path("conform-runs") / time.strftime("%Y%m%d-%H%M%S")
     try:
-        own = Subject(name, router_cmd or "", session_header=session_header, start_within_s=start_within_s)
-        subjects = _subjects(router or (), [] if router_cmd is None else [own])
+        subjects = [_preset(known) for known in router or ()]
+        if router_cmd is not None:
+            check_command(router_cmd)
+            subjects.append(Subject(name, router_cmd, session_header=session_header, start_within_s=start_within_s))
+        _check_names(subjects)
         judgements = [Judgement(subject, _client(client), choose(only or ())) for subject in subjects]
     except (ConformError, PresetError, RouterError, ScenarioError) as error:
         raise refused(error) from error
@@ -73,14 +77,13 @@ def _client(name: str) -> str:
     return name
 
 
-def _subjects(names: Sequence[str], own: Sequence[Subject]) -> list[Subject]:
-    """The routers that were asked for. Raises PresetError, RouterError, and ConformError if there is none."""
-    for subject in own:
-        check_command(subject.command)
-    subjects = [*map(_preset, names), *own]
+def _check_names(subjects: Sequence[Subject]) -> None:
+    """Raise ConformError if there is no router, or if the records of two would go to one folder."""
     if not subjects:
         raise ConformError("which router? Name one by --router, or start it by --router-cmd")
-    return subjects
+    name, times = Counter(subject.name for subject in subjects).most_common(1)[0]
+    if times > 1:
+        raise ConformError(f"{times} routers are called {name!r}: give each once, and another --name to yours")
 
 
 def _preset(name: str) -> Subject:
@@ -94,7 +97,7 @@ def _preset(name: str) -> Subject:
         title=preset.title,
         version=version(preset),
         settings=preset.settings,
-        session_header=preset.session_header or "",
+        session_header=preset.session_header,
         affinity_command=preset.affinity_command,
         start_within_s=preset.start_within_s,
     )

@@ -43,6 +43,18 @@ class Group(StrEnum):
     LOAD = "size and load"
     RESTART = "restart under load"
 
+    @property
+    def slug(self) -> str:
+        """By which options, folders and links know it."""
+        return self.name.lower()
+
+
+BY_FAULT = (
+    Group.ONE,
+    Group.ALL,
+    Group.RECOVERY,
+)  # their checks are scenarios; the other groups have checks of their own
+
 
 class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

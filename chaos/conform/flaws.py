@@ -20,6 +20,12 @@ from ..history import Attempt, Ending, History, Outcome, Served
 from .faults import FaultCase
 from .findings import Group, Word
 
+FAIL_OVER = (
+    "Try another backend within the same request, and send the next ones past the one that fails: no client needs to "
+    "notice while a backend is well."
+)
+READMIT = "Go on asking a backend that was taken out, with a small generation, and take it back as soon as it answers."
+
 
 @dataclass(frozen=True)
 class Met:
@@ -192,7 +198,11 @@ UNDER_FAULT: Mapping[str, Flaw] = {
         "Parse what a backend says and write one well-formed answer; what cannot be parsed is a failed attempt.",
         _ended(Ending.BAD_HTTP),
     ),
-    "redirected": Flaw(Word.UNSAFE, "Pass no redirect on: it is a failed attempt.", _redirected),
+    "redirected": Flaw(
+        Word.UNSAFE,
+        "Pass no redirect on, nor a status that HTTP does not know: either is a failed attempt.",
+        _redirected,
+    ),
     "false success": Flaw(
         Word.UNSAFE,
         "Look into a success before passing it on: 200, whole JSON, choices, no error object and no finish_reason "
@@ -205,12 +215,7 @@ UNDER_FAULT: Mapping[str, Flaw] = {
         _status(StatusFlaw.SCORED),
     ),
     "changed": Flaw(Word.UNSAFE, "Pass bodies on byte for byte, on a second attempt too.", _changed),
-    "lost": Flaw(
-        Word.BOUNDED,
-        "Try another backend within the same request, and send the next ones past the one that fails: no client needs "
-        "to notice while a backend is well.",
-        _lost,
-    ),
+    "lost": Flaw(Word.BOUNDED, FAIL_OVER, _lost),
     "in vain": Flaw(
         Word.BOUNDED,
         "Answer {give_up} when no backend is left: {retry} has the client ask again and again.",
@@ -218,14 +223,6 @@ UNDER_FAULT: Mapping[str, Flaw] = {
     ),
 }
 AFTERWARDS: Mapping[str, Flaw] = {
-    "no rollouts": Flaw(
-        Word.UNSAFE,
-        "Go on asking a backend that was taken out, with a small generation, and take it back as soon as it answers.",
-        _no_batch,
-    ),
-    "idle": Flaw(
-        Word.BOUNDED,
-        "Go on asking a backend that was taken out, with a small generation, and take it back as soon as it answers.",
-        _idle,
-    ),
+    "no rollouts": Flaw(Word.UNSAFE, READMIT, _no_batch),
+    "idle": Flaw(Word.BOUNDED, READMIT, _idle),
 }

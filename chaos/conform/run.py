@@ -36,10 +36,6 @@ Tell = Callable[[str], None]
 Report = Callable[[str, int, int], None]  # what is done now, how many cases are done, of how many
 
 
-def _silent(_what: str, _done: int, _total: int) -> None:
-    """Tell nobody."""
-
-
 class ConformError(RuntimeError):
     """A router cannot be judged at all: it does not start, or does not serve with nothing wrong."""
 
@@ -73,30 +69,25 @@ class Chosen:
 
     def has(self, finding: Finding) -> bool:
         """Whether this was asked for."""
-        return not self.only or finding.check in self.only or word_of(finding.group) in self.only
+        return not self.only or finding.check in self.only or finding.group.slug in self.only
 
     def __len__(self) -> int:
         return len(self.cases) + len(self.groups)
-
-
-def word_of(group: Group) -> str:
-    """By which `--only` knows a group."""
-    return group.name.lower()
 
 
 def choose(only: Sequence[str] = ()) -> Chosen:
     """The cases and probes whose check or group a word names. Raises ScenarioError for a word that names nothing."""
     cases = fault_cases()
     checks = {check for probe in PROBES.values() for check in probe.checks}
-    known = {*(case.check for case in cases), *map(word_of, Group), *checks}
+    known = {*(case.check for case in cases), *(group.slug for group in Group), *checks}
     unknown = [word for word in only if word not in known]
     if unknown:
         raise ScenarioError(f"--only {unknown[0]}: no such check or group; known: {', '.join(sorted(known))}")
     words = frozenset(only)
-    all_cases = not only or word_of(Group.RECOVERY) in words
+    all_cases = not only or Group.RECOVERY.slug in words
     return Chosen(
-        [case for case in cases if all_cases or {case.check, word_of(case.group)} & words],
-        [group for group, probe in PROBES.items() if not only or {*probe.checks, word_of(group)} & words],
+        [case for case in cases if all_cases or {case.check, case.group.slug} & words],
+        [group for group, probe in PROBES.items() if not only or {*probe.checks, group.slug} & words],
         words,
     )
 
@@ -138,7 +129,7 @@ class Judgement:
 
 
 async def judge_router(
-    judgement: Judgement, out: Path, *, jobs: int = 3, seed: int = 0, report: Report = _silent
+    judgement: Judgement, out: Path, *, jobs: int = 3, seed: int = 0, report: Report = lambda *_: None
 ) -> Scorecard:
     """Judge a router, `jobs` cases at once, with their records in `out`.
 

@@ -7,7 +7,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .findings import Finding, Group, Scorecard, Word
+from .board import named
+from .findings import BY_FAULT, Finding, Group, Scorecard, Word
 from .verdict import ALSO
 
 _STYLE = {
@@ -17,12 +18,11 @@ _STYLE = {
     Word.NOT_APPLICABLE: "dim",
     Word.UNKNOWN: "magenta",
 }
-_BY_FAULT = (Group.ONE, Group.ALL, Group.RECOVERY)
 
 
 def scorecard(card: Scorecard) -> RenderableType:
     """Faults with their three words, the other groups below, what to mend at the end."""
-    others = [finding for finding in card.findings if finding.group not in _BY_FAULT]
+    others = [finding for finding in card.findings if finding.group not in BY_FAULT]
     parts: list[RenderableType] = [_faults(card)]
     if others:
         parts.append(_others(others))
@@ -31,12 +31,12 @@ def scorecard(card: Scorecard) -> RenderableType:
 
 def _faults(card: Scorecard) -> Table:
     words = card.words()
-    rows = Table(title=f"{card.title} {card.version}".strip())
+    rows = Table(title=named(card))
     for column in ("fault on", "one shard", "every shard", "recovery"):
         rows.add_column(column)
-    checks = dict.fromkeys(finding.check for finding in card.findings if finding.group in _BY_FAULT)
+    checks = dict.fromkeys(finding.check for finding in card.findings if finding.group in BY_FAULT)
     for check in sorted(checks):
-        rows.add_row(check, *(_word(words.get((group, check))) for group in _BY_FAULT))
+        rows.add_row(check, *(_word(words.get((group, check))) for group in BY_FAULT))
     return rows
 
 

@@ -113,7 +113,7 @@ def _finding(number: int, group: Group, check: str, every: int) -> Finding:
                 f"fault-{line}.t0 /v1/chat/completions: 503 after 0.0{line} s; shard 0: reset, shard 1: answered 200"
                 for line in range(12)
             ),
-            records=f"{check}-{group.name.lower()}",
+            records=f"{check}-{group.slug}",
             seconds=2.5,
         )
     if number % 10 == 0:

@@ -146,6 +146,7 @@ def test_a_router_that_serves_nobody_is_not_judged(tmp_path):
     [
         ([], "which router? Name one by --router, or start it by --router-cmd"),
         (["--router", "envoy"], "router 'envoy': no such preset; known: gymproof"),
+        (["--router", "gymproof", "--router", "gymproof"], "2 routers are called 'gymproof': give each once"),
         (["--router-cmd", "no-such"], "no program 'no-such' on PATH"),
         (["--router", "gymproof", "--client", "curl"], "--client curl: no contract to judge by; known: nemo-gym"),
         (["--router", "gymproof", "--only", "moon"], "--only moon: no such check or group; known:"),

@@ -32,9 +32,8 @@ class Preset:
     install: str
     settings: str  # one line: what was set, and why
     start_within_s: float = 20.0
-    session_header: str | None = None  # by which it keeps a session on one shard; None: it keeps none
+    session_header: str = ""  # by which it keeps a session on one shard; "": it keeps none
     affinity_command: str = ""  # where it keeps sessions only at a price: the command that does
-    deadline: bool = True  # whether it can be told one
     module: str = ""
 
 

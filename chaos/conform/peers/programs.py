@@ -2,11 +2,11 @@
 
 import importlib.util
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from ...under_test import find_program
 from .presets import Preset
 
 _ASKED_WITHIN_S = 20.0
@@ -17,7 +17,7 @@ def missing(preset: Preset) -> str:
     """What the preset lacks here and what installs it, in one line; "" if it can be started."""
     if preset.module and importlib.util.find_spec(preset.module) is None:
         lacks = f"no module {preset.module!r} in {sys.executable}"
-    elif _path(preset.program) is None:
+    elif find_program(preset.program) is None:
         lacks = f"no program {preset.program!r} on PATH"
     else:
         return ""
@@ -26,7 +26,7 @@ def missing(preset: Preset) -> str:
 
 def version(preset: Preset) -> str:
     """The version that would be started, as the program or the metadata of its environment tells it; "" if neither."""
-    path = _path(preset.program)
+    path = find_program(preset.program)
     if path is None:
         return ""
     if isinstance(preset.version, tuple):
@@ -34,11 +34,6 @@ def version(preset: Preset) -> str:
     # A Python program need not be of this environment: its own interpreter lies beside it.
     python = str(Path(path).resolve().parent / "python")
     return _asked([python, "-c", f"from importlib.metadata import version as of; print(of({preset.version!r}))"])
-
-
-def _path(program: str) -> str | None:
-    """Where it is; the programs of this environment come first, as for any router command."""
-    return shutil.which(program, path=str(Path(sys.executable).parent)) or shutil.which(program)
 
 
 def _asked(argv: list[str]) -> str:
