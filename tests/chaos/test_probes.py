@@ -6,7 +6,7 @@ import pytest
 
 from gymproof.chaos.asking import post
 from gymproof.chaos.conform.findings import Group, Word
-from gymproof.chaos.conform.probes import paths, payload, samples
+from gymproof.chaos.conform.probes import headers, paths, payload, samples
 from gymproof.chaos.conform.probes.backends import listening, plain
 from gymproof.chaos.conform.probes.bench import Reply, call, chat, flaw, tally
 from gymproof.chaos.conform.probes.json_paths import differences
@@ -136,6 +136,21 @@ def test_a_tally_tells_whole_answers_from_cut_ones():
 )
 def test_a_path_is_what_a_shard_makes_of_it(path: str, steers: bool):
     assert paths._steers(path) is steers
+
+
+@pytest.mark.parametrize(
+    ("sent", "got", "arrives"),
+    [
+        ((b"content-type", b"application/json"), b"application/json; charset=utf-8", True),
+        ((b"content-type", b"application/json"), b"text/plain", False),
+        (headers._TRACEPARENT, headers._TRACEPARENT[1][:36] + b"b7ad6b7169203331-00", True),
+        (headers._TRACEPARENT, b"00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01", False),
+        ((b"Cookie", b"session=abc; theme=dark"), b"session=abc", False),
+    ],
+)
+def test_a_header_arrives_if_what_a_router_may_not_change_is_there(sent, got, arrives):
+    assert headers._arrives(((sent[0], got),), sent) is arrives
+    assert not headers._arrives((), sent)
 
 
 def test_a_check_that_crashes_or_does_not_end_is_unknown_and_never_a_pass():

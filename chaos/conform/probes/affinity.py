@@ -15,6 +15,7 @@ import orjson
 from ...asking import MODEL, post
 from ...tags import tag
 from ..findings import Group, Word
+from ..flaws import FAIL_OVER, READMIT
 from .backends import NAMES, Backend, ok, plain
 from .bench import Bench, Reply, Rig, SharedRig, tally
 from .results import Notes, Result, safe
@@ -26,7 +27,7 @@ _LEAST_SHARE = 0.1  # of the keyless requests; a third would be even
 _TAKES_S = 0.05  # of an answer, so that shards differ in what they have in flight
 _BACK_WITHIN_S = 10.0
 _POLL_S = 0.25
-_STEADY = "hash or remember the session, so that only the sessions of a shard that is gone move"
+_STEADY = "Hash or remember the session, so that only the sessions of a shard that is gone move."
 
 
 @dataclass
@@ -61,11 +62,10 @@ class _Sessions:
 def _answers(rig: Rig, replies: Sequence[Reply], seen: str) -> tuple[Result | None, list[str]]:
     ends = tally(replies)
     lines = [f"answers: {ends}", *(str(reply) for reply in replies if not reply.ok)][:6]
-    right = "answer each request by a shard that is there, inside the same request, wherever its session is"
-    if bad := next((found for reply in replies if (found := rig.flaw(reply))), ""):
-        return Result(Word.UNSAFE, f"{seen}; answers {ends}: {bad}", right, lines), lines
+    if bad := rig.bench.flaws(replies):
+        return Result(Word.UNSAFE, f"{seen}; answers {ends}: {bad[0]}", FAIL_OVER, lines), lines
     if not all(reply.ok for reply in replies):
-        return Result(Word.BOUNDED, f"{seen}; answers {ends}", right, lines), lines
+        return Result(Word.BOUNDED, f"{seen}; answers {ends}", FAIL_OVER, lines), lines
     return None, lines
 
 
@@ -92,7 +92,12 @@ async def _sticks(sessions: _Sessions) -> Result:
         moved = [f"{key}: {', '.join(sweep[key] for sweep in sweeps)}" for key in sessions.homes]
         return Result(Word.BOUNDED, seen, _STEADY, [*lines, *moved[:8]])
     if len(used) < _SHARDS:
-        return Result(Word.BOUNDED, f"{seen}: not every shard has sessions", "spread the sessions", lines)
+        return Result(
+            Word.BOUNDED,
+            f"{seen}: not every shard has sessions",
+            "Spread the sessions over all shards, by more points of a hash ring or by what is in flight.",
+            lines,
+        )
     return safe(seen, lines)
 
 
@@ -138,8 +143,7 @@ async def _return(sessions: _Sessions) -> Result:
     if failed:
         return failed
     if moved or waited is None:
-        right = _STEADY if moved else "ask a shard that failed again after a second or so, and give it new sessions"
-        return Result(Word.BOUNDED, seen, right, lines)
+        return Result(Word.BOUNDED, seen, _STEADY if moved else READMIT, lines)
     return safe(seen, lines)
 
 
@@ -171,7 +175,7 @@ async def _keyless(rig: Rig) -> Result:
     if failed:
         return failed
     if min(counts[name] for name in NAMES[:_SHARDS]) < _LEAST_SHARE * _KEYS:
-        right = "send a request without a session to the shard that has least to do, not all to one"
+        right = "Send a request without a session to the shard that has least to do, not all to one."
         return Result(Word.BOUNDED, seen, right)
     return safe(seen)
 
@@ -199,10 +203,15 @@ async def _conversations(rig: Rig) -> Result:
         return failed
     lines = [", ".join(path) for path in paths[:8]]
     if len({path[0] for path in paths}) == 1:
-        return Result(Word.BOUNDED, f"{seen}: one shard has all", "spread the conversations", lines)
+        return Result(
+            Word.BOUNDED,
+            f"{seen}: one shard has all",
+            "Spread the conversations over all shards: one that begins goes to the shard that has least to do.",
+            lines,
+        )
     if all(later):
         return safe(seen, lines)
-    right = "know a conversation by how its messages begin: NeMo-Gym sends no header"
+    right = "Know a conversation by how its messages begin: NeMo-Gym sends no header."
     return Result(Word.BOUNDED if share > _BY_CHANCE else Word.NOT_APPLICABLE, seen, right, lines)
 
 
@@ -224,10 +233,10 @@ CHECKS: Sequence[str] = ("keyless_spread", "conversation_sticks", *_BY_HEADER)
 
 async def probe(bench: Bench, _shared: SharedRig, notes: Notes) -> None:
     """One after the other: a shard dies on the way."""
-    name = Group.AFFINITY.name.lower()
+    name = Group.AFFINITY.slug
     async with bench.rig(name, _SHARDS) as rig:
-        await notes.take("keyless_spread", _keyless(rig), rig.patience_s * 4)
-        await notes.take("conversation_sticks", _conversations(rig), rig.patience_s * 4)
+        await notes.take("keyless_spread", _keyless(rig), rig.bench.patience_s * 4)
+        await notes.take("conversation_sticks", _conversations(rig), rig.bench.patience_s * 4)
         if not bench.affinity_command:
             await _by_header(bench, rig, notes)
     if bench.affinity_command:
@@ -243,4 +252,4 @@ async def _by_header(bench: Bench, rig: Rig, notes: Notes) -> None:
         return
     sessions = _Sessions(rig, bench.session_header.encode())
     for check, judge in _BY_HEADER.items():
-        await notes.take(check, judge(sessions), rig.patience_s * 4)
+        await notes.take(check, judge(sessions), rig.bench.patience_s * 4)

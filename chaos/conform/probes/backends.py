@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
@@ -11,7 +11,7 @@ from typing import TypeAlias, cast
 import orjson
 
 from ...asking import CHAT_PATH, MODEL
-from ...http1 import Bad, Headers, Request, RequestReader, Response, header
+from ...http1 import Bad, Framing, Headers, Request, RequestReader, Response, header
 from ...ports import PortLease
 from ...tags import call_of
 
@@ -20,7 +20,9 @@ COMPLETIONS, RESPONSES, TOKENIZE, MODELS, HEALTH = (
     *("/v1/models", "/health"),
 )
 JSON: Headers = ((b"content-type", b"application/json"),)
-EVENTS: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"),)
+_EVENT_STREAM: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"),)
+DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
+DONE = b"data: [DONE]\n\n"
 NAMES = "ABCDEFGH"
 _BACKLOG = 2048
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -30,7 +32,7 @@ _TEXT = {"type": "output_text", "text": "ok", "annotations": []}
 _OUTPUT = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [_TEXT]}
 _MADE = {"created": 1, "model": MODEL, "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}
 # What each path answers, as vLLM does in shape; other paths get its 404.
-USUAL: dict[str, object] = {
+USUAL: dict[str, dict[str, object]] = {
     CHAT_PATH: {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -92,6 +94,19 @@ def plain(answer: Response, *, after_s: float = 0.0) -> Respond:
     async def respond(_delivery: Delivery, send: Send) -> None:
         await asyncio.sleep(after_s)
         send(answer.wire())
+
+    return respond
+
+
+def streamed(events: Iterable[bytes], every_s: float) -> Respond:
+    """Answer everything with these events, each in a chunk of its own."""
+
+    async def respond(_delivery: Delivery, send: Send) -> None:
+        send(Response(200, _EVENT_STREAM, b"").head(Framing.CHUNKED))
+        for event in events:
+            send(b"%x\r\n%b\r\n" % (len(event), event))
+            await asyncio.sleep(every_s)
+        send(b"0\r\n\r\n")
 
     return respond
 

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,12 +16,11 @@ import orjson
 
 from gymproof.validators import Contract, Handling, load_contract
 
-from ...asking import MODEL, ask, dial, post
+from ...asking import MODEL, Streams, ask, chat_body, dial, post
 from ...choices import contract_client
 from ...guard import Guard
 from ...history import Ending
 from ...http1 import Headers, ResponseReader
-from ...tags import tag
 from ...under_test import RouterError, RouterUnderTest, Wiring
 from .backends import Backend, Delivery, Respond, listening
 
@@ -31,7 +30,7 @@ _ATTEMPTS = 2
 _REDIRECTS = range(300, 400)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reply:
     """What came back to one request; `ending` is PENDING where nothing whole came in time."""
 
@@ -47,6 +46,14 @@ class Reply:
         """Whether it is a whole 200."""
         return self.ending is Ending.COMPLETE and self.status == 200  # noqa: PLR2004
 
+    @cached_property
+    def content(self) -> str:
+        """What a chat completion says, "" for anything else."""
+        try:
+            return str(orjson.loads(self.body)["choices"][0]["message"]["content"])
+        except (orjson.JSONDecodeError, LookupError, TypeError):
+            return ""
+
     def __str__(self) -> str:
         status = "" if self.status is None else f" {self.status}"
         said = f": {self.body[:160]!r}" if self.body and not self.ok else ""
@@ -55,20 +62,25 @@ class Reply:
 
 async def call(url: str, request: bytes, *, within_s: float) -> Reply:
     """Send one request on a connection of its own. Never raises for what the peer does."""
+    return await converse(url, lambda streams, answer: ask(streams, request, answer), within_s=within_s)
+
+
+async def converse(url: str, talk: Callable[[Streams, ResponseReader], Awaitable[None]], *, within_s: float) -> Reply:
+    """Like `call`, with a request that `talk` sends in its own way; what comes back it reads into the answer."""
     answer, began = ResponseReader(), time.monotonic()
     try:
         async with asyncio.timeout(within_s), dial(url) as streams:
-            await ask(streams, request, answer)
+            await talk(streams, answer)
     except ConnectionRefusedError:
         return Reply(Ending.REFUSED, time.monotonic() - began)
     except TimeoutError:
         return Reply(Ending.PENDING, time.monotonic() - began, _status(answer))
     except OSError as error:
-        return read(answer, time.monotonic() - began, error.strerror or str(error))
-    return read(answer, time.monotonic() - began)
+        return _read(answer, time.monotonic() - began, error.strerror or str(error))
+    return _read(answer, time.monotonic() - began)
 
 
-def read(answer: ResponseReader, seconds: float, detail: str = "") -> Reply:
+def _read(answer: ResponseReader, seconds: float, detail: str = "") -> Reply:
     """What a reader has taken in, its connection ended or its answer whole."""
     status = _status(answer)
     if answer.bad is not None:
@@ -119,9 +131,7 @@ class Rig:
     router: RouterUnderTest
     backends: Sequence[Backend]
     scripts: dict[str, Respond]
-    contract: Contract
-    patience_s: float  # how long a client waits: the deadline that the router was given, and grace
-    session_header: str = ""
+    bench: "Bench"
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def name(self, what: str) -> str:
@@ -130,15 +140,11 @@ class Rig:
 
     async def ask(self, request: bytes) -> Reply:
         """Send one request to the router."""
-        return await call(self.router.url, request, within_s=self.patience_s)
+        return await call(self.router.url, request, within_s=self.bench.patience_s)
 
     async def chat(self, name: str, text: str = "", headers: Headers = ()) -> Reply:
         """Ask for a chat completion."""
         return await self.ask(with_headers(post(self.router.url, chat(name, text)), headers))
-
-    def session(self, key: str) -> Headers:
-        """The header by which the router knows a session, if it has one."""
-        return ((self.session_header.encode(), key.encode()),) if self.session_header else ()
 
     async def until_all_used(self, within_s: float) -> bool:
         """Ask, as different sessions, until every shard has been asked; whether that came true in time."""
@@ -146,14 +152,14 @@ class Rig:
         idle = {backend.name for backend in self.backends}
         while idle and time.monotonic() < give_up:
             name = self.name("used")
-            await self.chat(name, headers=self.session(name))
+            await self.chat(name, headers=self.bench.session(name))
             idle -= {delivery.shard for delivery in self.delivered(name)}
             await asyncio.sleep(_POLL_S if idle else 0)
         return not idle
 
     def flaw(self, reply: Reply) -> str:
         """See `flaw`."""
-        return flaw(self.contract, reply)
+        return flaw(self.bench.contract, reply)
 
     def delivered(self, name: str) -> list[Delivery]:
         """What reached the shards of a call, in order of time."""
@@ -184,6 +190,15 @@ class Bench:
         """Of the client that the router serves."""
         return load_contract(contract_client(self.client))
 
+    @property
+    def patience_s(self) -> float:
+        """How long a client waits: the deadline that the router is given, and grace."""
+        return self.deadline_s + self.grace_s
+
+    def flaws(self, replies: Iterable[Reply]) -> list[str]:
+        """See `flaw`; of those that have one."""
+        return [found for reply in replies if (found := flaw(self.contract, reply))]
+
     def router(
         self, name: str, urls: Sequence[str], *, deadline_s: float | None = None, start_within_s: float | None = None
     ) -> RouterUnderTest:
@@ -201,7 +216,7 @@ class Bench:
     async def ask_as(self, url: str, name: str, text: str = "") -> Reply:
         """One chat request to a router of its own, of a session of its own."""
         request = with_headers(post(url, chat(name, text)), self.session(name))
-        return await call(url, request, within_s=self.deadline_s + self.grace_s)
+        return await call(url, request, within_s=self.patience_s)
 
     def session(self, key: str) -> Headers:
         """The header by which the router knows a session, if it has one."""
@@ -216,8 +231,7 @@ class Bench:
             self.router(name, [backend.url for backend in backends]) as router,
         ):
             await self.until_serving(router.url)
-            patience_s = self.deadline_s + self.grace_s
-            yield Rig(router, backends, scripts, self.contract, patience_s, self.session_header)
+            yield Rig(router, backends, scripts, self)
 
     async def until_serving(self, url: str, within_s: float | None = None) -> None:
         """Wait until a chat request is answered: some answer HTTP before they know their shards. Raises RouterError."""
@@ -261,8 +275,7 @@ class SharedRig:
 
 def chat(name: str, text: str = "") -> bytes:
     """A chat request that every router takes."""
-    message = {"role": "user", "content": f"{tag(name)} {text}"}
-    return orjson.dumps({"model": MODEL, "messages": [message], "max_tokens": 16})
+    return chat_body(name, text, model=MODEL, max_tokens=16)
 
 
 def with_headers(request: bytes, headers: Headers) -> bytes:

@@ -9,14 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-import orjson
-
-from ...asking import MODEL, dial, post
-from ...http1 import Framing, Response
-from ...tags import tag
+from ...asking import MODEL, chat_body, dial, post
 from ...waiting import wait_until
 from ..findings import Word
-from .backends import EVENTS, Delivery, Send, ok, plain
+from .backends import DELTA, Delivery, ok, plain, streamed
 from .bench import Bench, Reply, Rig, SharedRig, tally
 from .results import Notes, Result, safe
 
@@ -26,31 +22,19 @@ _AT_ALL_S = 6.0
 _AFTERWARDS, _TAKES_S = 20, 0.05
 _EVENT_S = 0.1
 _GENERATES_S = 30.0
-_CANCEL = "close the connection to the shard, or reset its stream, as soon as the client's is closed"
-
-
-async def _generate(delivery: Delivery, send: Send) -> None:
-    """A long answer: nothing for a long time, or an event now and then."""
-    if b'"stream":true' not in delivery.request.body.replace(b" ", b""):
-        await asyncio.sleep(_GENERATES_S)
-        send(ok().wire())
-        return
-    send(Response(200, EVENTS, b"").head(Framing.CHUNKED))
-    event = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
-    for _ in range(int(_GENERATES_S / _EVENT_S)):
-        send(b"%x\r\n%b\r\n" % (len(event), event))
-        await asyncio.sleep(_EVENT_S)
-    send(b"0\r\n\r\n")
+_CANCEL = "Close the connection to the shard, or reset its stream, as soon as the client's is closed."
 
 
 async def _leave(rig: Rig, *, stream: bool) -> Result:
     """All clients ask, wait until shards work for them, and leave at once."""
     names = [rig.name("leaves") for _ in range(_CLIENTS)]
-    rig.scripts.update(dict.fromkeys(names, _generate))
+    events = [DELTA] * int(_GENERATES_S / _EVENT_S)
+    long = streamed(events, _EVENT_S) if stream else plain(ok(), after_s=_GENERATES_S)
+    rig.scripts.update(dict.fromkeys(names, long))
     go = asyncio.Event()
     clients = [asyncio.ensure_future(_client(rig, name, go, stream=stream)) for name in names]
     try:
-        await wait_until(lambda: all(rig.delivered(name) for name in names), rig.patience_s)
+        await wait_until(lambda: all(rig.delivered(name) for name in names), rig.bench.patience_s)
         began = [one for name in names for one in rig.delivered(name)]
         if stream:
             await asyncio.sleep(2 * _EVENT_S)  # so that they are in the middle of it
@@ -65,8 +49,7 @@ async def _leave(rig: Rig, *, stream: bool) -> Result:
 
 
 async def _client(rig: Rig, name: str, go: asyncio.Event, *, stream: bool) -> None:
-    message = {"role": "user", "content": tag(name)}
-    body = orjson.dumps({"model": MODEL, "messages": [message], "max_tokens": 4096, "stream": stream})
+    body = chat_body(name, model=MODEL, max_tokens=4096, stream=stream)
     with suppress(OSError):
         async with dial(rig.router.url) as (_reader, writer):
             writer.write(post(rig.router.url, body))
@@ -75,7 +58,11 @@ async def _client(rig: Rig, name: str, go: asyncio.Event, *, stream: bool) -> No
 
 def _judge(began: Sequence[Delivery], left: float, what: str) -> Result:
     if not began:
-        return Result(Word.UNSAFE, f"no request of {_CLIENTS} for {what} reaches a shard", "serve them")
+        return Result(
+            Word.UNSAFE,
+            f"no request of {_CLIENTS} for {what} reaches a shard",
+            "Send them on to a shard while their clients wait.",
+        )
     ends = sorted(one.ended - left for one in began if one.ended is not None)
     on = [one for one in began if one.ended is None]
     lines = [*(f"runs on: {one}" for one in on[:5]), f"ended after the clients had left: {_times(ends)}"]
@@ -96,7 +83,7 @@ async def _used(rig: Rig) -> tuple[Counter[str], list[Reply]]:
     """Which shards answer some requests of different sessions, and the answers."""
     names = [rig.name("used") for _ in range(_AFTERWARDS)]
     rig.scripts.update(dict.fromkeys(names, plain(ok(), after_s=_TAKES_S)))
-    replies = await asyncio.gather(*(rig.chat(name, headers=rig.session(name)) for name in names))
+    replies = await asyncio.gather(*(rig.chat(name, headers=rig.bench.session(name)) for name in names))
     return Counter(one.shard for name in names for one in rig.delivered(name)), list(replies)
 
 
@@ -104,9 +91,9 @@ async def _afterwards(rig: Rig, before: Counter[str]) -> Result:
     """The shards, which are well, are used as they were before."""
     shards, replies = await _used(rig)
     seen = f"afterwards {tally(replies)}; shards {_counted(shards)}, before {_counted(before)}"
-    right = "a client's leaving says nothing about a shard: count it neither as its failure nor against its breaker"
-    if bad := next((found for reply in replies if (found := rig.flaw(reply))), ""):
-        return Result(Word.UNSAFE, f"{seen}; {bad}", right)
+    right = "Do not count a client that leaves as a shard's failure, nor against its breaker: it says nothing about it."
+    if bad := rig.bench.flaws(replies):
+        return Result(Word.UNSAFE, f"{seen}; {bad[0]}", right)
     if set(before) - set(shards) or not all(reply.ok for reply in replies):
         return Result(Word.BOUNDED, seen, right)
     return safe(seen)
@@ -123,6 +110,6 @@ async def probe(_bench: Bench, shared: SharedRig, notes: Notes) -> None:
     """One after the other, so that what was left running by one is not taken for the other's."""
     rig = await shared.rig()
     before, _ = await _used(rig)
-    await notes.take("whole_answers", _leave(rig, stream=False), rig.patience_s * 2)
-    await notes.take("streams", _leave(rig, stream=True), rig.patience_s * 2)
-    await notes.take("shards_afterwards", _afterwards(rig, before), rig.patience_s * 2)
+    await notes.take("whole_answers", _leave(rig, stream=False), rig.bench.patience_s * 2)
+    await notes.take("streams", _leave(rig, stream=True), rig.bench.patience_s * 2)
+    await notes.take("shards_afterwards", _afterwards(rig, before), rig.bench.patience_s * 2)

@@ -1,29 +1,29 @@
 """Headers in both directions: what has to pass, what must not, and what breaks a parser."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import orjson
 
-from ...asking import dial, post
+from ...asking import Streams, ask, post
 from ...http1 import Headers, ResponseReader, header
 from ..findings import Word
 from .backends import JSON, Delivery, Respond, Send, ok, plain, usual
-from .bench import Bench, Reply, Rig, SharedRig, chat, read, with_headers
+from .bench import Bench, Reply, Rig, SharedRig, chat, converse, with_headers
 from .results import Notes, Result, safe
 
+_TRACEPARENT = (b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 _PASSING: Headers = (
     (b"Authorization", b"Bearer probe-key"),
     (b"X-Session-ID", b"session-1"),
     (b"Cookie", b"session=abc; theme=dark"),
     (b"X-Request-Id", b"probe-request-1"),
-    (b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    _TRACEPARENT,
     (b"X-Gymproof-Unknown", b"a value"),
     (b"Accept", b"application/json"),
     (b"User-Agent", b"Python/3.12 aiohttp/3.14.5"),
 )
-# RFC 9110, 7.6.1: they are about one connection, and so are the headers that Connection names.
+# About one connection, as are the headers that Connection names (RFC 9110, 7.6.1), or for the next proxy alone (11.7).
 _HOP: Headers = (
     (b"Connection", b"keep-alive, X-Gymproof-Hop"),
     (b"X-Gymproof-Hop", b"1"),
@@ -42,7 +42,10 @@ _HOP_BACK: Headers = (
     (b"X-Gymproof-Hop", b"1"),
     (b"Connection", b"keep-alive, X-Gymproof-Hop"),
 )
+_DROP = "Drop hop-by-hop headers and those that Connection names (RFC 9110, 7.6.1), and Proxy-Auth... (11.7)."
 _INVITED_WITHIN_S = 3.0
+# Bytes that have to stay; what follows is a charset, or the router's own span (W3C Trace Context).
+_HAVE_TO_STAY: Mapping[bytes, int] = {b"content-type": len(b"application/json"), b"traceparent": 35}
 _RECOVERS_WITHIN_S = 6.0
 
 
@@ -54,11 +57,11 @@ async def _request_headers(rig: Rig) -> Result:
     if not got:
         return _lost("a request with the usual headers reaches no shard", reply)
     at_shard = got[0].request.head.headers
-    changed = [line for line in ((b"Content-Type", b"application/json"), *_PASSING) if not _has(at_shard, line)]
+    changed = [line for line in (*JSON, *_PASSING) if not _arrives(at_shard, line)]
     lines = [*_shown("sent", _PASSING), *_shown("arrived", at_shard)]
     if not changed:
         return safe(f"all {len(_PASSING) + 1} arrive: {_names(_PASSING)}", lines)
-    right = f"pass these on: {_names(changed)}; only hop-by-hop headers are the router's own"
+    right = f"Pass these on: {_names(changed)}; only hop-by-hop headers are the router's own."
     gone = {key.lower() for key, _ in changed}
     needed = b"content-type" in gone or (b"authorization" in gone and not header(at_shard, b"authorization"))
     kept = [line for line in _PASSING if line not in changed]
@@ -77,11 +80,10 @@ async def _request_hop_by_hop(rig: Rig) -> Result:
     passed = [line for line in _HOP if line[0] != b"Connection" and _has(at_shard, line)]
     lines = [*_shown("sent", _HOP), *_shown("arrived", at_shard)]
     if _values(at_shard, b"content-length") and _values(at_shard, b"transfer-encoding"):
-        right = "one of Content-Length and Transfer-Encoding, made anew for the connection to the shard"
+        right = "Frame the body anew for the connection to the shard: Content-Length or Transfer-Encoding, never both."
         return Result(Word.UNSAFE, "the shard gets two framings of one body", right, lines)
     if passed:
-        right = "drop hop-by-hop headers and those that Connection names (RFC 9110, 7.6.1)"
-        return Result(Word.BOUNDED, f"reach the shard: {_names(passed)}", right, lines)
+        return Result(Word.BOUNDED, f"reach the shard: {_names(passed)}", _DROP, lines)
     return safe("none of them reaches the shard", lines)
 
 
@@ -95,10 +97,12 @@ async def _response_headers(rig: Rig) -> Result:
     lines = [*_shown("sent", (*JSON, *_ANSWERED)), *_shown("arrived", reply.headers)]
     media = header(reply.headers, b"content-type").partition(b";")[0].strip()
     if media != b"application/json":
-        right = "pass Content-Type on: clients choose their parser by it"
-        return Result(Word.UNSAFE, f"Content-Type is {media!r} in place of application/json", right, lines)
+        right = (
+            "Pass Content-Type on: NeMo-Gym reads JSON whatever it says, but other clients choose their parser by it."
+        )
+        return Result(Word.BOUNDED, f"Content-Type is {media!r} in place of application/json", right, lines)
     if not _has(reply.headers, _ANSWERED[0]):
-        right = "pass X-Request-Id on: it is how a client's log and a shard's are put together"
+        right = "Pass X-Request-Id on: it is how a client's log and a shard's are put together."
         return Result(Word.BOUNDED, f"X-Request-Id arrives as {header(reply.headers, b'x-request-id')!r}", right, lines)
     left = [line for line in _ANSWERED if not _has(reply.headers, line)]
     return safe(f"Content-Type and X-Request-Id arrive; left out: {_names(left) or 'none'}", lines)
@@ -114,8 +118,7 @@ async def _response_hop_by_hop(rig: Rig) -> Result:
     passed = [line for line in _HOP_BACK if line[0] != b"Connection" and _has(reply.headers, line)]
     lines = [*_shown("sent", _HOP_BACK), *_shown("arrived", reply.headers)]
     if passed:
-        right = "drop hop-by-hop headers and those that Connection names (RFC 9110, 7.6.1)"
-        return Result(Word.BOUNDED, f"reach the client: {_names(passed)}", right, lines)
+        return Result(Word.BOUNDED, f"reach the client: {_names(passed)}", _DROP, lines)
     return safe("none of them reaches the client", lines)
 
 
@@ -150,7 +153,7 @@ async def _breaker(rig: Rig, what: str, headers: Headers) -> Result:
     reply = await rig.chat(name)
     lines = [f"the first shard answered 200 with {what}", *map(str, rig.delivered(name)), f"the client got: {reply}"]
     right = (
-        "make the head of an answer anew from a list of headers that may pass, and try another shard if it is broken"
+        "Make the head of an answer anew from a list of headers that may pass, and try another shard if it is broken."
     )
     if bad := rig.flaw(reply):
         return Result(Word.UNSAFE, f"{what} of a shard becomes {bad}", right, lines)
@@ -162,32 +165,31 @@ async def _expect(rig: Rig) -> Result:
     name = rig.name("expect")
     body = chat(name, "x" * 2048)
     head, _, _ = with_headers(post(rig.router.url, body), ((b"Expect", b"100-continue"),)).partition(b"\r\n\r\n")
-    answer, began = ResponseReader(), time.monotonic()
     first = b""
-    try:
-        async with asyncio.timeout(rig.patience_s), dial(rig.router.url) as (reader, writer):
-            writer.write(head + b"\r\n\r\n")
-            first = await _soon(reader.readuntil(b"\r\n\r\n"))
-            interim = first.startswith(b"HTTP/1.1 100")
-            answer.feed(first)
-            if interim or not first:
-                writer.write(body)
-            while not answer.whole and answer.bad is None and (data := await reader.read(1 << 16)):
-                answer.feed(data)
-    except (OSError, asyncio.IncompleteReadError):  # a timeout is an OSError too
-        pass
-    took = time.monotonic() - began
-    reply = read(answer, took)
+
+    async def talk(streams: Streams, answer: ResponseReader) -> None:
+        nonlocal first
+        reader, writer = streams
+        writer.write(head + b"\r\n\r\n")
+        first = await _soon(reader.readuntil(b"\r\n\r\n"))
+        answer.feed(first)
+        final = first and not first.startswith(b"HTTP/1.1 100")
+        await ask(streams, b"" if final else body, answer)
+
+    reply = await converse(rig.router.url, talk, within_s=rig.bench.patience_s)
     waits = f"invited by {first[:40]!r}" if first else f"not invited within {_INVITED_WITHIN_S:g} s"
     return _served(rig, name, body, reply, "a request with Expect: 100-continue", waits, late=not first)
 
 
 async def _soon(reading: Awaitable[bytes]) -> bytes:
+    """The head that is read, what there is of one that is cut, b"" if none comes soon."""
     try:
         async with asyncio.timeout(_INVITED_WITHIN_S):
             return await reading
     except TimeoutError:
         return b""
+    except asyncio.IncompleteReadError as error:
+        return error.partial
 
 
 async def _chunked(rig: Rig) -> Result:
@@ -206,7 +208,7 @@ async def _chunked(rig: Rig) -> Result:
 def _served(rig: Rig, name: str, body: bytes, reply: Reply, what: str, how: str, *, late: bool) -> Result:
     got = rig.delivered(name)
     lines = [how, *map(str, got), f"the client got: {reply}"]
-    right = "take it as any other: HTTP/1.1 asks for it (RFC 9110, 10.1.1; RFC 9112, 7.1)"
+    right = "Take it as any other: HTTP/1.1 asks for it (RFC 9110, 10.1.1; RFC 9112, 7.1)."
     if bad := rig.flaw(reply):
         return Result(Word.UNSAFE, f"{what} ({how}): {bad}", right, lines)
     if not reply.ok or not got:
@@ -228,7 +230,19 @@ def _same_content(got: bytes, sent: bytes) -> bool:
 
 
 def _lost(what: str, reply: Reply) -> Result:
-    return Result(Word.UNSAFE, f"{what}: {reply}", "serve it", [str(reply)])
+    return Result(
+        Word.UNSAFE,
+        f"{what}: {reply}",
+        "Send it on to a shard, and the shard's answer back: nothing is wrong with either.",
+        [str(reply)],
+    )
+
+
+def _arrives(headers: Headers, line: tuple[bytes, bytes]) -> bool:
+    """Whether a header is there, and says what it said."""
+    name, value = line
+    stays = slice(_HAVE_TO_STAY.get(name))
+    return any(got[stays] == value[stays] for got in _values(headers, name))
 
 
 def _has(headers: Headers, line: tuple[bytes, bytes]) -> bool:
@@ -261,7 +275,7 @@ CHECKS = (*_CHECKS, *_BREAKERS)
 async def probe(_bench: Bench, shared: SharedRig, notes: Notes) -> None:
     """What breaks comes last and one by one, each with both shards in use: it takes a shard out for a while."""
     rig = await shared.rig()
-    await notes.take_all({name: check(rig) for name, check in _CHECKS.items()}, rig.patience_s * 2)
+    await notes.take_all({name: check(rig) for name, check in _CHECKS.items()}, rig.bench.patience_s * 2)
     for name, (what, headers) in _BREAKERS.items():
         await rig.until_all_used(_RECOVERS_WITHIN_S)
-        await notes.take(name, _breaker(rig, what, headers), rig.patience_s * 2)
+        await notes.take(name, _breaker(rig, what, headers), rig.bench.patience_s * 2)

@@ -9,6 +9,7 @@ import hashlib
 import re
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -61,12 +62,7 @@ async def _chat(name: str, body: bytes, exchange: Exchange) -> None:
         await asyncio.sleep(float(wait[1]))
     message = {"role": "assistant", "content": content_of(name, text)}
     choice = {"index": 0, "finish_reason": "stop", "logprobs": None, "message": message}
-    exchange.reply(200, orjson.dumps({**_frame(), "choices": [choice]}))
-
-
-def _frame() -> dict[str, object]:
-    chat = USUAL[CHAT_PATH]
-    return dict(chat) if isinstance(chat, dict) else {}
+    exchange.reply(200, orjson.dumps({**USUAL[CHAT_PATH], "choices": [choice]}))
 
 
 @dataclass
@@ -88,11 +84,11 @@ class HeavyShard:
         """Start it and wait until it serves. Raises RouterError."""
         argv = [sys.executable, "-m", __spec__.name, "--name", self.name, "--port", str(self.port)]
         self.group = ProcessGroup(argv, guard=self.guard, output=self.folder / f"shard-{self.name}.out")
-        asking = asyncio.get_running_loop().time() + _START_WITHIN_S
+        give_up = time.monotonic() + _START_WITHIN_S
         while not await answers_http(self.url):
-            if self.group.exit_code() is not None or asyncio.get_running_loop().time() > asking:
+            if self.group.exit_code() is not None or time.monotonic() > give_up:
                 raise RouterError(f"the judge's own shard {self.name} does not serve: {self.group.tail()}")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # the interval of a bounded poll
 
     def kill(self) -> None:
         """SIGKILL to all of it."""

@@ -18,7 +18,7 @@ import orjson
 
 from ...asking import post
 from ..findings import Group, Word
-from .bench import Bench, Reply, SharedRig, call, chat, flaw, tally
+from .bench import Bench, Reply, SharedRig, call, chat, tally
 from .heavy import HeavyShard, content_of, heavy_shards
 from .results import Notes, Result, safe
 
@@ -89,11 +89,7 @@ async def _run(load: _Load, urls: Sequence[str]) -> _Run:
 
 def _right(body: bytes, reply: Reply) -> bool:
     """Whether this is the answer to that request, whole: shard A's or B's."""
-    try:
-        got = str(orjson.loads(reply.body)["choices"][0]["message"]["content"])
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        return False
-    return got == content_of(got[:1], orjson.loads(body)["messages"][0]["content"])
+    return reply.content == content_of(reply.content[:1], orjson.loads(body)["messages"][0]["content"])
 
 
 async def _judge(bench: Bench, load: _Load, router: str, shards: Sequence[HeavyShard]) -> Result:
@@ -116,7 +112,7 @@ async def _round(bench: Bench, load: _Load, router: str, shards: Sequence[HeavyS
     routed = await _run(load, [router])
     slower = routed.seconds / direct.seconds
     seen = f"{load.what}: {tally(routed.replies)}; {routed.seconds:.1f} s, directly {direct.seconds:.1f} s"
-    flaws = Counter(found for reply in routed.replies if (found := flaw(bench.contract, reply)))
+    flaws = Counter(bench.flaws(routed.replies))
     wrong = [reply for reply, right in zip(routed.replies, routed.right, strict=True) if reply.ok and not right]
     lines = [
         f"slowest answer {max(reply.seconds for reply in routed.replies):.2f} s, {slower:.1f} times the direct run"
@@ -126,12 +122,22 @@ async def _round(bench: Bench, load: _Load, router: str, shards: Sequence[HeavyS
         flaws["an answer with another content"] = len(wrong)
         lines += [f"another content: {wrong[0].body[:200]!r}"]
     if flaws:
-        right = "hold what the fleet holds: raise limits on connections, files, bodies and buffers, and queue the rest"
+        right = "Hold what the fleet holds: raise limits on connections, files, bodies and buffers, and queue the rest."
         return Result(Word.UNSAFE, f"{seen}; {_counted(flaws)}", right, lines)
     if not all(reply.ok for reply in routed.replies):
-        return Result(Word.BOUNDED, seen, "answer them all: the shards do, without the router", lines)
+        return Result(
+            Word.BOUNDED,
+            seen,
+            "Answer them all, as the shards do without the router: raise limits on bodies, connections and waiting.",
+            lines,
+        )
     if routed.seconds > _SLOWER * direct.seconds + _SLACK_S:
-        return Result(Word.BOUNDED, f"{seen}: {slower:.0f} times as long", "do less per byte and request", lines)
+        return Result(
+            Word.BOUNDED,
+            f"{seen}: {slower:.0f} times as long",
+            "Do less per byte and request: pass bodies on as bytes, and keep connections to shards open.",
+            lines,
+        )
     return safe(seen, lines)
 
 
@@ -141,7 +147,7 @@ def _counted(reasons: Counter[str]) -> str:
 
 async def probe(bench: Bench, _shared: SharedRig, notes: Notes) -> None:
     """One load after the other, on a machine that does nothing else for this judge."""
-    name = Group.LOAD.name.lower()
+    name = Group.LOAD.slug
     with open_files(_FILES):
         async with (
             heavy_shards(_SHARDS, bench.guard, bench.records(name)) as shards,

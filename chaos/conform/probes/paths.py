@@ -50,7 +50,7 @@ async def _needed(rig: Rig, needed: _Needed) -> Result:
     reply = await rig.ask(post(rig.router.url, body, needed.path))
     got = rig.delivered(name)
     lines = [*map(str, got), f"the client got: {reply}"]
-    right = f"send POST {needed.path} on to a shard and its answer back, unchanged: without it {needed.why}"
+    right = f"Send POST {needed.path} on to a shard and its answer back, unchanged: without it {needed.why}."
     if bad := rig.flaw(reply):
         return Result(Word.UNSAFE, f"POST {needed.path}: {bad}", right, lines)
     if not reply.ok:
@@ -67,12 +67,19 @@ async def _needed(rig: Rig, needed: _Needed) -> Result:
 
 
 async def _tokenize_elsewhere(rig: Rig) -> Result:
-    """What becomes of it where one shard of two answers 503: some routers try generations again, and nothing else."""
+    """What becomes of it where the shard that is asked first answers 503, from then on.
+
+    Some routers try generations again, and nothing else.
+    """
     name = rig.name("elsewhere")
-    well = Response(200, JSON, samples.ANSWERS["tokenize"])
+    well, busy = (
+        Response(200, JSON, samples.ANSWERS["tokenize"]),
+        Response(503, JSON, b'{"error": {"message": "busy"}}'),
+    )
 
     async def respond(delivery: Delivery, send: Send) -> None:
-        send((Response(503, JSON, b'{"error": {"message": "busy"}}') if delivery.shard == "A" else well).wire())
+        first = rig.delivered(name)[0].shard
+        send((busy if delivery.shard == first else well).wire())
 
     rig.scripts[name] = respond
     question = post(rig.router.url, samples.request("tokenize", name), TOKENIZE)
@@ -80,21 +87,22 @@ async def _tokenize_elsewhere(rig: Rig) -> Result:
     got = rig.delivered(name)
     lines = [*map(str, got), *(f"the client got: {reply}" for reply in replies)]
     seen = ", ".join(f"{status} x{times}" for status, times in Counter(one.status for one in replies).items())
-    right = "try another shard for /tokenize too: each turn of a training rollout asks it"
+    right = "Try another shard for /tokenize too: each turn of a training rollout asks it."
     if not got:
         return Result(Word.NOT_APPLICABLE, f"POST {TOKENIZE} reaches no shard: {seen}")
-    if any(rig.flaw(reply) for reply in replies):
-        return Result(Word.UNSAFE, f"shard A answers 503, the client gets {seen}", right, lines)
+    seen = f"one shard of two answers 503, the client gets {seen}"
+    if rig.bench.flaws(replies):
+        return Result(Word.UNSAFE, seen, right, lines)
     if not all(reply.ok for reply in replies):
-        return Result(Word.BOUNDED, f"shard A answers 503, the client gets {seen}", right, lines)
-    return safe(f"shard A answers 503, shard B is asked: {seen}", lines)
+        return Result(Word.BOUNDED, seen, right, lines)
+    return safe(seen, lines)
 
 
 async def _models(rig: Rig) -> Result:
     """The list that clients ask for the model's name."""
     reply = await rig.ask(bare("GET", rig.router.url, MODELS))
     lines = [f"the client got: {reply}", repr(reply.body[:300])]
-    right = "answer GET /v1/models with the list of models, as a shard does"
+    right = "Answer GET /v1/models with the list of models, as a shard does."
     if bad := rig.flaw(reply):
         return Result(Word.UNSAFE, f"GET {MODELS}: {bad}", right, lines)
     try:
@@ -107,26 +115,19 @@ async def _models(rig: Rig) -> Result:
 
 
 async def _health(rig: Rig) -> Result:
-    """A load balancer's question, which must neither hang nor cost a generation."""
-    before = _generations(rig)
+    """A load balancer's question."""
     reply = await rig.ask(bare("GET", rig.router.url, HEALTH))
-    spent = _generations(rig) - before
-    lines = [f"the client got: {reply}", f"{spent} generations were asked of the shards meanwhile"]
-    right = "answer GET /health at once, 200 or a plain 4xx, from what the router knows"
+    right = "Answer GET /health at once, 200 or a plain 4xx, from what the router knows."
     if bad := rig.flaw(reply):
-        return Result(Word.UNSAFE, f"GET {HEALTH}: {bad}", right, lines)
-    return safe(f"GET {HEALTH}: {reply.status} after {reply.seconds:.2f} s", lines)
-
-
-def _generations(rig: Rig) -> int:
-    return sum(one.request.head.method == "POST" for backend in rig.backends for one in backend.deliveries)
+        return Result(Word.UNSAFE, f"GET {HEALTH}: {bad}", right, [f"the client got: {reply}"])
+    return safe(f"GET {HEALTH}: {reply.status} after {reply.seconds:.2f} s")
 
 
 _POSTS = (
     *("/pause", "/resume", "/sleep", "/wake_up", "/update_weights", "/init_weight_transfer_engine", "/collective_rpc"),
     *("/reset_prefix_cache", "/load_lora_adapter", "/v1/load_lora_adapter", "/abort_requests", "/scale_elastic_ep"),
 )  # fmt: skip
-# Other spellings of one of them, which a shard's own router takes for the same.
+# Other spellings of one of them: vLLM decodes %70 itself, and what may stand before it resolves dots and slashes.
 _DISGUISED = ("/v1/../pause", "/v1/chat/completions/../../../pause", "/%70ause", "//pause", "/pause/", "/./sleep")
 
 
@@ -143,15 +144,15 @@ async def _admin(rig: Rig, paths: Sequence[str]) -> Result:
             passed.append(path)
             lines.append(f"  {got[0]}")
         if bad := rig.flaw(reply):
-            return Result(Word.UNSAFE, f"POST {path}: {bad}", "refuse it with a 404 or 403", lines)
+            return Result(Word.UNSAFE, f"POST {path}: {bad}", "Refuse it with a 404 or 403.", lines)
     if passed:
-        right = "serve a list of known paths, and refuse the rest: these act on one shard, by chance, mid-generation"
+        right = "Serve a list of known paths, and refuse the rest: these act on one shard, by chance, mid-generation."
         return Result(Word.UNSAFE, f"reach a shard: {', '.join(passed)}", right, lines)
     return safe(f"none of {len(paths)} reaches a shard", lines)
 
 
 def _steers(path: str) -> bool:
-    """Whether a shard takes this path for one of those."""
+    """Whether this path is one of those to a shard, or to what stands before it."""
     parts: list[str] = []
     for part in unquote(path.partition("?")[0]).split("/"):
         if part == "..":
@@ -169,9 +170,9 @@ async def _metrics(rig: Rig) -> Result:
     got = [one for backend in rig.backends for one in backend.deliveries if mark in one.request.head.path]
     lines = [*map(str, got), f"the client got: {reply}"]
     if bad := rig.flaw(reply):
-        return Result(Word.UNSAFE, f"GET /metrics: {bad}", "refuse it with a 404, or serve the router's own", lines)
+        return Result(Word.UNSAFE, f"GET /metrics: {bad}", "Refuse it with a 404, or serve the router's own.", lines)
     if got:
-        right = "refuse it, or serve the router's own: each call would show another shard"
+        right = "Refuse it with a 404, or serve the router's own: each call would show another shard."
         return Result(Word.BOUNDED, f"GET /metrics is sent on to shard {got[0].shard}", right, lines)
     return safe(f"GET /metrics: {reply.status}, no shard was asked", lines)
 
@@ -184,7 +185,7 @@ async def _unknown(rig: Rig) -> Result:
     }
     replies = {f"{method} {path}": await rig.ask(wire) for method, (path, wire) in asked.items()}
     lines = [f"{what}: {reply}" for what, reply in replies.items()]
-    right = 'answer 404 with {"error": {...}} in JSON, as the APIs do'
+    right = 'Answer 404 with {"error": {...}} in JSON, as the APIs do.'
     for what, reply in replies.items():
         if bad := rig.flaw(reply):
             return Result(Word.UNSAFE, f"{what}: {bad}", right, lines)
@@ -214,13 +215,13 @@ _CHECKS: Mapping[str, Callable[[Rig], Awaitable[Result]]] = {
     "admin_paths_in_disguise": partial(_admin, paths=_DISGUISED),
     "engine_metrics": _metrics,
     "unknown_path": _unknown,
-    "tokenize_elsewhere": _tokenize_elsewhere,  # last, since it may take a shard out
+    "tokenize_elsewhere": _tokenize_elsewhere,
 }
 CHECKS = tuple(_CHECKS)
 
 
 async def probe(_bench: Bench, shared: SharedRig, notes: Notes) -> None:
-    """Ask one after the other: what `/health` costs is seen by what else the shards are asked."""
+    """Ask one after the other: the last one may take a shard out."""
     rig = await shared.rig()
     for name, check in _CHECKS.items():
-        await notes.take(name, check(rig), rig.patience_s * 2)
+        await notes.take(name, check(rig), rig.bench.patience_s * 2)

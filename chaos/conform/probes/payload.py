@@ -4,17 +4,16 @@ On-policy training computes gradients for the very tokens that were sampled: a r
 logprob does so without any error. Where bytes differ, the JSON paths say what was lost.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import orjson
 
 from ...asking import CHAT_PATH, post
-from ...http1 import Framing, Response
+from ...http1 import Response
 from ..findings import Word
 from . import samples
-from .backends import COMPLETIONS, EVENTS, JSON, RESPONSES, Delivery, Send, plain
+from .backends import COMPLETIONS, JSON, RESPONSES, plain, streamed
 from .bench import Bench, Reply, Rig, SharedRig
 from .json_paths import Change, Kind, differences
 from .results import Notes, Result, safe, worst
@@ -31,7 +30,7 @@ _SPARE_IN_ANSWERS = frozenset({
 })  # fmt: skip
 _UNKNOWN = "x_"  # a field of the samples that no API has
 _ALIASES = frozenset({("max_tokens", "max_completion_tokens")})  # vLLM takes either
-_AS_SENT = "pass bodies on as bytes, without parsing them into types of your own and writing them anew"
+_AS_SENT = "Pass bodies on as bytes, without parsing them into types of your own and writing them anew."
 
 
 def _harmless(change: Change, spare: Collection[str]) -> bool:
@@ -84,7 +83,7 @@ async def _request(rig: Rig, sample: str, path: str) -> Result:
         return _not_delivered(reply, path, rig)
     result = compare("the request", body, got[0].request.body, _SPARE_IN_REQUESTS)
     if (arrived := got[0].request.head.path) != path:
-        right = f"send it on to {path}: another path is another API"
+        right = f"Send it on to {path}: another path is another API."
         return Result(Word.UNSAFE, f"asked of {path}, sent to {arrived}; {result.seen}", right, result.evidence)
     return result
 
@@ -92,7 +91,7 @@ async def _request(rig: Rig, sample: str, path: str) -> Result:
 def _not_delivered(reply: Reply, path: str, rig: Rig) -> Result:
     if reply.status in _ABSENT and not rig.flaw(reply):
         return Result(Word.NOT_APPLICABLE, f"{path} is not served ({reply.status}): see paths", evidence=[str(reply)])
-    right = "send on what vLLM takes, unknown fields and all: whether a request is valid is the shard's to say"
+    right = "Send on what vLLM takes, unknown fields and all: whether a request is valid is the shard's to say."
     return Result(Word.UNSAFE, f"a request that vLLM takes reaches no shard: {reply}", right, [str(reply)])
 
 
@@ -105,7 +104,7 @@ async def _answer(rig: Rig, sample: str, path: str) -> Result:
     if not rig.delivered(name):
         return _not_delivered(reply, path, rig)
     if not reply.ok:
-        right = "pass a shard's 200 on"
+        right = "Pass a shard's whole, well-formed 200 on, fields that you do not know included."
         return Result(Word.UNSAFE, f"a shard's good answer does not arrive: {reply}", right, [str(reply)])
     return compare("the answer", sent, reply.body, _SPARE_IN_ANSWERS)
 
@@ -114,18 +113,10 @@ async def _stream(rig: Rig) -> Result:
     """What reaches the client of a stream of events."""
     name = rig.name("stream")
     sent = b"".join(samples.STREAM)
-
-    async def respond(_delivery: Delivery, send: Send) -> None:
-        send(Response(200, EVENTS, b"").head(Framing.CHUNKED))
-        for event in samples.STREAM:
-            send(b"%x\r\n%b\r\n" % (len(event), event))
-            await asyncio.sleep(0.01)  # so that each comes in a segment of its own
-        send(b"0\r\n\r\n")
-
-    rig.scripts[name] = respond
+    rig.scripts[name] = streamed(samples.STREAM, every_s=0.01)  # so that each comes in a segment of its own
     reply = await rig.ask(post(rig.router.url, samples.plain(CHAT_PATH, name, stream=True)))
     if not reply.ok:
-        right = "pass a stream's events on as they come, and its end"
+        right = "Pass a stream's events on as they come, and its end."
         return Result(Word.UNSAFE, f"a whole stream of a shard does not arrive: {reply}", right, [str(reply)])
     if reply.body == sent:
         return safe(f"the stream: {len(samples.STREAM)} events, {len(sent)} bytes, unchanged")
@@ -166,7 +157,7 @@ async def _refusal(rig: Rig, status: int) -> Result:
     reply = await rig.chat(name)
     tries = len(rig.delivered(name))
     lines = [f"{tries} deliveries, each answered {status} {body!r}", str(reply), f"the client got {reply.body!r}"]
-    right = f"pass a shard's {status} on with its body, once: another shard would say the same"
+    right = f"Pass a shard's {status} on with its body, once: another shard would say the same."
     if not tries:
         return _not_delivered(reply, CHAT_PATH, rig)
     if bad := rig.flaw(reply):
@@ -209,4 +200,4 @@ CHECKS = tuple(_CHECKS)
 async def probe(_bench: Bench, shared: SharedRig, notes: Notes) -> None:
     """Ask all of it at once."""
     rig = await shared.rig()
-    await notes.take_all({name: check(rig) for name, check in _CHECKS.items()}, rig.patience_s * 2)
+    await notes.take_all({name: check(rig) for name, check in _CHECKS.items()}, rig.bench.patience_s * 2)

@@ -9,17 +9,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import orjson
-
-from ...asking import MODEL, post
+from ...asking import MODEL, chat_body, post
 from ...history import Ending
-from ...http1 import Framing, Response
-from ...tags import tag
 from ...under_test import RouterError
 from ...waiting import wait_until
 from ..findings import Group, Word
-from .backends import EVENTS, Delivery, Send, ok, plain
-from .bench import Bench, Reply, Rig, SharedRig, flaw, tally
+from ..flaws import FAIL_OVER, READMIT
+from .backends import DELTA, DONE, ok, plain, streamed
+from .bench import Bench, Reply, Rig, SharedRig, tally
 from .heavy import HeavyShard, heavy_shards
 from .results import Notes, Result, safe
 from .starting import first_line, none_up, one_missing
@@ -30,41 +27,35 @@ _WORKERS, _PAUSE_S = 8, 0.02
 _BEFORE_S, _DOWN_S = 1.0, 1.5
 _BACK_WITHIN_S = 10.0
 _SLACK_S = 5.0
-_NAME = Group.RESTART.name.lower()
-
-
-async def _stream(_delivery: Delivery, send: Send) -> None:
-    send(Response(200, EVENTS, b"").head(Framing.CHUNKED))
-    event = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
-    for _ in range(_EVENTS):
-        send(b"%x\r\n%b\r\n" % (len(event), event))
-        await asyncio.sleep(_TAKES_S / _EVENTS)
-    send(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+_NAME = Group.RESTART.slug
 
 
 async def _in_flight(rig: Rig) -> list[asyncio.Task[Reply]]:
     """Requests that are all at work at a shard, or as many of them as the router lets through."""
     whole = [rig.name("whole") for _ in range(_WHOLE)]
     streams = [rig.name("stream") for _ in range(_STREAMS)]
-    rig.scripts |= dict.fromkeys(whole, plain(ok(), after_s=_TAKES_S)) | dict.fromkeys(streams, _stream)
+    rig.scripts |= dict.fromkeys(whole, plain(ok(), after_s=_TAKES_S))
+    rig.scripts |= dict.fromkeys(streams, streamed([*[DELTA] * _EVENTS, DONE], _TAKES_S / _EVENTS))
     tasks = [asyncio.ensure_future(rig.chat(name)) for name in whole]
     for name in streams:
-        body = {"model": MODEL, "messages": [{"role": "user", "content": tag(name)}], "stream": True, "max_tokens": 16}
-        tasks.append(asyncio.ensure_future(rig.ask(post(rig.router.url, orjson.dumps(body)))))
+        body = chat_body(name, model=MODEL, max_tokens=16, stream=True)
+        tasks.append(asyncio.ensure_future(rig.ask(post(rig.router.url, body))))
     await wait_until(lambda: all(rig.delivered(name) for name in (*whole, *streams)), _TAKES_S / 2)
     return tasks
 
 
-def _drained(replies: Sequence[Reply], contract_flaw: Sequence[str]) -> Result:
+def _drained(replies: Sequence[Reply], flaws: Sequence[str]) -> Result:
     """What became of what was in flight when SIGTERM came."""
     seen = f"{len(replies)} requests in flight at SIGTERM: {tally(replies)}"
     lost = [str(reply) for reply in replies if not reply.ok]
-    right = "on SIGTERM take no new connection, let all in flight end, then exit; or have the signal sent that does so"
+    right = (
+        "On SIGTERM take no new connection, let all in flight end, then exit; or have another signal sent that does so."
+    )
     torn = {Ending.TRUNCATED, Ending.BAD_HTTP, Ending.PENDING}
     if any(reply.ending in torn for reply in replies):
         return Result(Word.UNSAFE, seen, right, lost[:6])
     if lost:
-        return Result(Word.BOUNDED, f"{seen}; {contract_flaw[0] if contract_flaw else 'lost'}", right, lost[:6])
+        return Result(Word.BOUNDED, f"{seen}; {flaws[0] if flaws else 'lost'}", right, lost[:6])
     return safe(seen)
 
 
@@ -74,22 +65,21 @@ async def _drain(bench: Bench, notes: Notes, rig: Rig) -> None:
     began = time.monotonic()
     ending = asyncio.ensure_future(rig.router.end(within_s=bench.deadline_s + _SLACK_S))
     replies = await asyncio.gather(*tasks)
-    flaws = [found for reply in replies if (found := rig.flaw(reply))]
-    notes.note("sigterm_drains", _drained(replies, flaws), time.monotonic() - began)
+    notes.note("sigterm_drains", _drained(replies, bench.flaws(replies)), time.monotonic() - began)
     code = await ending
     took = time.monotonic() - began
     if code is None:
         seen = f"it runs on {took:.1f} s after SIGTERM, {took - _TAKES_S:.1f} s after the last answer; killed"
-        result = Result(Word.BOUNDED, seen, "exit once nothing is in flight: schedulers kill what does not")
+        result = Result(Word.BOUNDED, seen, "Exit once nothing is in flight: schedulers kill what does not.")
     else:
         result = safe(f"it ends by itself {took:.1f} s after SIGTERM, with exit code {code}")
     notes.note("sigterm_ends", result, took)
-    await notes.take("port_again", _again(bench, rig), bench.start_within_s + rig.patience_s)
+    await notes.take("port_again", _again(bench, rig), bench.start_within_s + rig.bench.patience_s)
 
 
 async def _again(bench: Bench, rig: Rig) -> Result:
     began = time.monotonic()
-    right = "bind with SO_REUSEADDR, so that connections of the old process do not keep the port from the new one"
+    right = "Bind with SO_REUSEADDR, so that connections of the old process do not keep the port from the new one."
     try:
         await rig.router.start()
         await bench.until_serving(rig.router.url)
@@ -115,7 +105,7 @@ class _Load:
         while self._on:
             number += 1
             reply = await self.bench.ask_as(self.url, f"load.{worker}.{number}", "[wait=0.05]")
-            self.replies.append((_answerer(reply), reply))
+            self.replies.append((reply.content[:1], reply))
             await asyncio.sleep(_PAUSE_S)
 
     def stop(self) -> None:
@@ -125,13 +115,6 @@ class _Load:
     def count(self, shard: str) -> int:
         """Answers of a shard so far."""
         return sum(name == shard for name, _ in self.replies)
-
-
-def _answerer(reply: Reply) -> str:
-    try:
-        return str(orjson.loads(reply.body)["choices"][0]["message"]["content"])[:1] if reply.ok else ""
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        return ""
 
 
 async def _shard_killed(bench: Bench) -> Result:
@@ -168,18 +151,11 @@ async def _strike(bench: Bench, load: _Load, shards: Sequence[HeavyShard]) -> Re
         else f"is not used {_BACK_WITHIN_S:g} s after it is back"
     )
     seen = f"shard {victim.name} is killed after {had} answers and {back}; all answers: {tally(replies)}"
-    bad = [(found, reply) for reply in replies if (found := flaw(bench.contract, reply))]
-    lines = [f"{found}: {reply}" for found, reply in bad[:5]]
-    if bad:
-        right = "answer what a dead shard leaves by another one, inside the same request"
-        return Result(Word.UNSAFE, f"{seen}; {bad[0][0]}", right, lines)
-    if not used or not all(reply.ok for reply in replies):
-        right = (
-            "try another shard inside the same request"
-            if used
-            else "ask a shard that failed again after a second or so"
-        )
-        return Result(Word.BOUNDED, seen, right, [str(reply) for reply in replies if not reply.ok][:5])
+    lost = [str(reply) for reply in replies if not reply.ok][:5]
+    if bad := bench.flaws(replies):
+        return Result(Word.UNSAFE, f"{seen}; {bad[0]}", FAIL_OVER, lost)
+    if lost or not used:
+        return Result(Word.BOUNDED, seen, FAIL_OVER if used else READMIT, lost)
     return safe(seen)
 
 
@@ -192,7 +168,7 @@ async def probe(bench: Bench, _shared: SharedRig, notes: Notes) -> None:
     async with bench.rig(_NAME) as rig:
         usual_s = time.monotonic() - began
         await _drain(bench, notes, rig)
-    within_s = 4 * usual_s + 4 * (bench.deadline_s + bench.grace_s)
+    within_s = 4 * usual_s + 4 * bench.patience_s
     await notes.take_all(
         {
             "shard_killed": _shard_killed(bench),

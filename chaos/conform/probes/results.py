@@ -81,5 +81,5 @@ class Notes:
 
 def _unknown(why: str) -> Result:
     return Result(
-        Word.UNKNOWN, why, "this is the judge's failure or the set-up's: run it again, and look at router.log"
+        Word.UNKNOWN, why, "Look at router.log, and run it again: this is the judge's failure or the set-up's."
     )

@@ -42,12 +42,10 @@ PROBES: Mapping[Group, Probe] = {
 }
 
 
-def _unheard(_found: Sequence[Finding]) -> None:
-    """Tell nobody."""
-
-
 async def probe(
-    bench: Bench, groups: Iterable[Group] | None = None, heard: Callable[[Sequence[Finding]], None] = _unheard
+    bench: Bench,
+    groups: Iterable[Group] | None = None,
+    heard: Callable[[Sequence[Finding]], None] = lambda _found: None,
 ) -> list[Finding]:
     """Judge the router by the probes of these groups, or of all; `heard` gets those of a group once they are there.
 

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from gymproof.validators.status import right_status
+
 from ...under_test import RouterError, RouterUnderTest
 from ..findings import Group, Word
 from .backends import Backend, Respond, listening
 from .bench import Bench, flaw, tally
 from .results import Result, safe
 
-_NAME = Group.RESTART.name.lower()
+_NAME = Group.RESTART.slug
 _SLACK_S = 5.0
 _LATE_S = 40.0  # some look for their shards every half minute while they start
 _BACK_WITHIN_S = 10.0
@@ -56,7 +58,10 @@ async def none_up(bench: Bench, usual_s: float) -> Result:
         for backend in backends:
             await backend.up()
         began = time.monotonic()
-        right = "start at once, say 409 or 500 while there is no shard, and find the shards when they come"
+        give_up, retry = (right_status(role, bench.contract) for role in ("give_up", "retry"))
+        right = (
+            f"Start at once, answer {give_up} or {retry} while there is no shard, and find the shards when they come."
+        )
         try:
             await starting
             await bench.until_serving(router.url, _BACK_WITHIN_S)
@@ -79,7 +84,7 @@ async def one_missing(bench: Bench, usual_s: float) -> Result:
     async with AsyncExitStack() as stack:
         start = _Starting(bench, f"{_NAME}-one-missing", usual_s, stack)
         backends, router, starting = await start.begin(1)
-        right = "start with the shards that are there, and take the others in when they come"
+        right = "Start with the shards that are there, and take the others in when they come."
         if not starting.done() or starting.exception():
             missing = starting.exception() if starting.done() else f"no HTTP answer in {start.patience_s:.0f} s"
             await backends[1].up()
@@ -91,11 +96,11 @@ async def one_missing(bench: Bench, usual_s: float) -> Result:
         late = await _taken_in(bench, router.url, backends[1])
         joins = f"has requests {late:.1f} s after it is up" if late is not None else f"has none in {_BACK_WITHIN_S:g} s"
         seen = f"with one of two shards there: {tally(replies)}; the other one {joins}"
-        bad = next((found for reply in replies if (found := flaw(bench.contract, reply))), "")
-        if bad:
-            return Result(Word.UNSAFE, f"{seen}; {bad}", right, [str(reply) for reply in replies if not reply.ok][:5])
-        if late is None or not all(reply.ok for reply in replies):
-            return Result(Word.BOUNDED, seen, right, [str(reply) for reply in replies if not reply.ok][:5])
+        lost = [str(reply) for reply in replies if not reply.ok][:5]
+        if bad := bench.flaws(replies):
+            return Result(Word.UNSAFE, f"{seen}; {bad[0]}", right, lost)
+        if late is None or lost:
+            return Result(Word.BOUNDED, seen, right, lost)
         return safe(seen)
 
 

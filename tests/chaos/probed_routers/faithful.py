@@ -17,7 +17,7 @@ HOP_BY_HOP = {
     *("transfer-encoding", "host", "content-length", "expect"),
 }
 PASSED_BACK = ("Content-Type", "X-Request-Id")
-HTTP_ERROR = 400
+SERVER_ERROR = 500
 
 
 class Faithful:
@@ -52,8 +52,8 @@ class Faithful:
         first = next(self.turn) % len(self.backends)
         return self.backends[first:] + self.backends[:first]
 
-    def again(self, _status):
-        return False
+    def again(self, status):
+        return status >= SERVER_ERROR
 
     async def attempt(self, shard, request, body):
         headers = self.request_headers(request.headers)

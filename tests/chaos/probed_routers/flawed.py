@@ -52,9 +52,14 @@ class AnswersPlain(Faithful):
         return web.Response(status=status, text=why)
 
 
+class AsksOnce(Faithful):
+    def again(self, _status):
+        return False
+
+
 class AsksAgain(Faithful):
     def again(self, status):
-        return status in (400, 404, 422)
+        return status in (400, 404, 422) or super().again(status)
 
     nobody = 400
 
