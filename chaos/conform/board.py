@@ -12,7 +12,7 @@ from .findings import BY_FAULT, Finding, Group, Scorecard, Word
 WORDS: Mapping[Word, str] = {
     Word.SAFE: "as a training run needs it",
     Word.BOUNDED: "the client gives up, or gets less than it could, but comes to an end",
-    Word.UNSAFE: "the client tries without end, or gets no answer, or what was sent comes out changed",
+    Word.UNSAFE: "the client tries without end, gets no answer or a changed one, or could complete no rollout",
     Word.NOT_APPLICABLE: "the router has no such thing, or the check has nothing to act on",
     Word.UNKNOWN: "it could not be judged, and counts neither for the router nor against it",
 }
