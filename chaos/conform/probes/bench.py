@@ -146,17 +146,6 @@ class Rig:
         """Ask for a chat completion."""
         return await self.ask(with_headers(post(self.router.url, chat(name, text)), headers))
 
-    async def until_all_used(self, within_s: float) -> bool:
-        """Ask, as different sessions, until every shard has been asked; whether that came true in time."""
-        give_up = time.monotonic() + within_s
-        idle = {backend.name for backend in self.backends}
-        while idle and time.monotonic() < give_up:
-            name = self.name("used")
-            await self.chat(name, headers=self.bench.session(name))
-            idle -= {delivery.shard for delivery in self.delivered(name)}
-            await asyncio.sleep(_POLL_S if idle else 0)
-        return not idle
-
     def flaw(self, reply: Reply) -> str:
         """See `flaw`."""
         return flaw(self.bench.contract, reply)

@@ -1,4 +1,7 @@
-"""Headers in both directions: what has to pass, what must not, and what breaks a parser."""
+"""Headers in both directions: what has to pass and what must not, and the framings that a client may choose.
+
+Heads of shards on which a client's parser breaks are faults: big_header, many_headers, double_length.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -8,7 +11,7 @@ import orjson
 from ...asking import Streams, ask, post
 from ...http1 import Headers, ResponseReader, header
 from ..findings import Word
-from .backends import JSON, Delivery, Respond, Send, ok, plain, usual
+from .backends import JSON, Delivery, Respond, Send, ok, plain
 from .bench import Bench, Reply, Rig, SharedRig, chat, converse, with_headers
 from .results import Notes, Result, safe
 
@@ -46,7 +49,6 @@ _DROP = "Drop hop-by-hop headers and those that Connection names (RFC 9110, 7.6.
 _INVITED_WITHIN_S = 3.0
 # Bytes that have to stay; what follows is a charset, or the router's own span (W3C Trace Context).
 _HAVE_TO_STAY: Mapping[bytes, int] = {b"content-type": len(b"application/json"), b"traceparent": 35}
-_RECOVERS_WITHIN_S = 6.0
 
 
 async def _request_headers(rig: Rig) -> Result:
@@ -111,7 +113,7 @@ async def _response_headers(rig: Rig) -> Result:
 async def _response_hop_by_hop(rig: Rig) -> Result:
     """What is about the shard's connection does not reach the client."""
     name = rig.name("response-hop")
-    rig.scripts[name] = _verbatim(b"HTTP/1.1 200 OK", (*JSON, *_HOP_BACK))
+    rig.scripts[name] = _verbatim((*JSON, *_HOP_BACK))
     reply = await rig.chat(name)
     if not reply.ok:
         return _lost("an answer with hop-by-hop headers does not arrive", reply)
@@ -122,42 +124,15 @@ async def _response_hop_by_hop(rig: Rig) -> Result:
     return safe("none of them reaches the client", lines)
 
 
-def _verbatim(first: bytes, headers: Headers) -> Respond:
-    """The usual chat body under this head."""
+def _verbatim(headers: Headers) -> Respond:
+    """The usual chat body under these header lines, hop-by-hop ones and all."""
     body = ok().body
 
     async def respond(_delivery: Delivery, send: Send) -> None:
-        lines = [first, *(b"%b: %b" % line for line in headers), b"Content-Length: %d" % len(body)]
+        lines = [b"HTTP/1.1 200 OK", *(b"%b: %b" % line for line in headers), b"Content-Length: %d" % len(body)]
         send(b"\r\n".join(lines) + b"\r\n\r\n" + body)
 
     return respond
-
-
-_BREAKERS: Mapping[str, tuple[str, Headers]] = {
-    "long_header_line": ("a header line of 9000 bytes", ((b"X-Long", b"x" * 9000),)),
-    "many_header_lines": ("200 header lines", tuple((b"X-Many-%d" % number, b"1") for number in range(200))),
-    "doubled_length": ("a doubled Content-Length", ((b"Content-Length", b"%d" % len(ok().body)),)),
-}
-
-
-async def _breaker(rig: Rig, what: str, headers: Headers) -> Result:
-    """Of a head on which the client's parser breaks, nothing gets through: the first shard that is asked says it."""
-    name = rig.name("breaker")
-    broken = _verbatim(b"HTTP/1.1 200 OK", (*JSON, *headers))
-
-    async def respond(delivery: Delivery, send: Send) -> None:
-        first = rig.delivered(name)[0] is delivery
-        await (broken if first else usual)(delivery, send)
-
-    rig.scripts[name] = respond
-    reply = await rig.chat(name)
-    lines = [f"the first shard answered 200 with {what}", *map(str, rig.delivered(name)), f"the client got: {reply}"]
-    right = (
-        "Make the head of an answer anew from a list of headers that may pass, and try another shard if it is broken."
-    )
-    if bad := rig.flaw(reply):
-        return Result(Word.UNSAFE, f"{what} of a shard becomes {bad}", right, lines)
-    return safe(f"{what} of a shard becomes a {reply.status} with {len(reply.headers)} header lines", lines)
 
 
 async def _expect(rig: Rig) -> Result:
@@ -269,13 +244,10 @@ _CHECKS: Mapping[str, Callable[[Rig], Awaitable[Result]]] = {
     "expect_100_continue": _expect,
     "chunked_request": _chunked,
 }
-CHECKS = (*_CHECKS, *_BREAKERS)
+CHECKS = tuple(_CHECKS)
 
 
 async def probe(_bench: Bench, shared: SharedRig, notes: Notes) -> None:
-    """What breaks comes last and one by one, each with both shards in use: it takes a shard out for a while."""
+    """Ask all of it at once."""
     rig = await shared.rig()
     await notes.take_all({name: check(rig) for name, check in _CHECKS.items()}, rig.bench.patience_s * 2)
-    for name, (what, headers) in _BREAKERS.items():
-        await rig.until_all_used(_RECOVERS_WITHIN_S)
-        await notes.take(name, _breaker(rig, what, headers), rig.bench.patience_s * 2)

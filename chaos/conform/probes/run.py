@@ -30,12 +30,12 @@ class Probe:
     turn: Turn
 
 
-# In the order in which they are asked: headers that break a parser take shards out for a while.
+# In the order in which they are asked: the last check of the paths may take a shard out for a while.
 PROBES: Mapping[Group, Probe] = {
     Group.PAYLOAD: Probe(payload.CHECKS, payload.probe, 120.0, Turn.SHARED),
-    Group.PATHS: Probe(paths.CHECKS, paths.probe, 90.0, Turn.SHARED),
     Group.CANCELLATION: Probe(cancellation.CHECKS, cancellation.probe, 90.0, Turn.SHARED),
     Group.HEADERS: Probe(headers.CHECKS, headers.probe, 120.0, Turn.SHARED),
+    Group.PATHS: Probe(paths.CHECKS, paths.probe, 90.0, Turn.SHARED),
     Group.AFFINITY: Probe(affinity.CHECKS, affinity.probe, 180.0, Turn.BESIDE),
     Group.LOAD: Probe(load.CHECKS, load.probe, 600.0, Turn.ALONE),
     Group.RESTART: Probe(restart.CHECKS, restart.probe, 300.0, Turn.ALONE),
