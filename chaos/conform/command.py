@@ -53,7 +53,7 @@ def conform(  # noqa: PLR0917 - typer makes options of them
             check_command(router_cmd)
             subjects.append(Subject(name, router_cmd, session_header=session_header, start_within_s=start_within_s))
         _check_names(subjects)
-        judgements = [Judgement(subject, _client(client), choose(only or ())) for subject in subjects]
+        judgements = [Judgement(subject, _client(client), choose(only or (), client)) for subject in subjects]
     except (ConformError, PresetError, RouterError, ScenarioError) as error:
         raise refused(error) from error
     # A run that is told to stop cleans up after itself, by whatever signal.

@@ -75,9 +75,9 @@ class Chosen:
         return len(self.cases) + len(self.groups)
 
 
-def choose(only: Sequence[str] = ()) -> Chosen:
+def choose(only: Sequence[str] = (), client: str = "nemo-gym") -> Chosen:
     """The cases and probes whose check or group a word names. Raises ScenarioError for a word that names nothing."""
-    cases = fault_cases()
+    cases = fault_cases(client)
     checks = {check for probe in PROBES.values() for check in probe.checks}
     known = {*(case.check for case in cases), *(group.slug for group in Group), *checks}
     unknown = [word for word in only if word not in known]
