@@ -53,12 +53,12 @@ def conform(  # noqa: PLR0917 - typer makes options of them
             check_command(router_cmd)
             subjects.append(Subject(name, router_cmd, session_header=session_header, start_within_s=start_within_s))
         _check_names(subjects)
-        judgements = [Judgement(subject, _client(client), choose(only or (), client)) for subject in subjects]
+        chosen = choose(only or (), _client(client))
     except (ConformError, PresetError, RouterError, ScenarioError) as error:
         raise refused(error) from error
     # A run that is told to stop cleans up after itself, by whatever signal.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cards = [_judge(one, folder / one.subject.name, jobs, seed) for one in judgements]
+    cards = [_judge(Judgement(one, client, chosen), folder / one.name, jobs, seed) for one in subjects]
     raise typer.Exit(exit_code([finding for card in cards for finding in card.findings]))
 
 

@@ -94,7 +94,7 @@ def choose(only: Sequence[str] = (), client: str = "nemo-gym") -> Chosen:
 
 @dataclass
 class Judgement:
-    """What was found out so far."""
+    """What was found out so far, from the moment when it is made."""
 
     subject: Subject
     client: str  # "nemo-gym" or "openai"
