@@ -5,7 +5,6 @@ Nothing here loses an answer by itself, so what falls short is BOUNDED; an answe
 
 import asyncio
 import dataclasses
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from ...tags import tag
 from ..findings import Group, Word
 from ..flaws import FAIL_OVER, READMIT
 from .backends import NAMES, Backend, ok, plain
-from .bench import Bench, Reply, Rig, SharedRig, tally
+from .bench import BACK_WITHIN_S, Bench, Reply, Rig, SharedRig, tally, until_used
 from .results import Notes, Result, safe
 
 _SHARDS, _KEYS, _TIMES, _WIDE = 3, 48, 3, 8
@@ -25,8 +24,6 @@ _CONVERSATIONS, _TURNS = 30, 4
 _BY_CHANCE = 0.8  # of the later turns on the first turn's shard; a third is what chance gives
 _LEAST_SHARE = 0.1  # of the keyless requests; a third would be even
 _TAKES_S = 0.05  # of an answer, so that shards differ in what they have in flight
-_BACK_WITHIN_S = 10.0
-_POLL_S = 0.25
 _STEADY = "Hash or remember the session, so that only the sessions of a shard that is gone move."
 
 
@@ -128,13 +125,18 @@ async def _return(sessions: _Sessions) -> Result:
     if dead is None:
         raise ValueError("no shard has died before")
     await dead.up()
-    waited = await _until_used(sessions, dead.name)
+
+    async def reaches(number: int) -> bool:
+        news = await sessions.sweep(f"new-{number}-{part}" for part in range(_WIDE))
+        return dead.name in news.values()
+
+    waited = await until_used(reaches)
     sweep = await sessions.sweep(homes)
     survivors = [key for key, home in homes.items() if home != dead.name]
     moved = [key for key in survivors if sweep[key] != homes[key]]
     own = [key for key, home in homes.items() if home == dead.name]
     back = sum(sweep[key] == dead.name for key in own)
-    used = f"has new sessions after {waited:.1f} s" if waited is not None else f"has none in {_BACK_WITHIN_S:g} s"
+    used = f"has new sessions after {waited:.1f} s" if waited is not None else f"has none in {BACK_WITHIN_S:g} s"
     seen = (
         f"shard {dead.name} is back and {used}; {back} of its {len(own)} keys returned, "
         f"{len(moved)} of {len(survivors)} keys of the others moved"
@@ -145,16 +147,6 @@ async def _return(sessions: _Sessions) -> Result:
     if moved or waited is None:
         return Result(Word.BOUNDED, seen, _STEADY if moved else READMIT, lines)
     return safe(seen, lines)
-
-
-async def _until_used(sessions: _Sessions, shard: str) -> float | None:
-    began = time.monotonic()
-    for number in range(int(_BACK_WITHIN_S / _POLL_S)):
-        news = await sessions.sweep(f"new-{number}-{part}" for part in range(_WIDE))
-        if shard in news.values():
-            return time.monotonic() - began
-        await asyncio.sleep(_POLL_S)
-    return None
 
 
 async def _keyless(rig: Rig) -> Result:

@@ -24,6 +24,8 @@ from ...http1 import Headers, ResponseReader
 from ...under_test import RouterError, RouterUnderTest, Wiring
 from .backends import Backend, Delivery, Respond, listening
 
+BACK_WITHIN_S = 10.0  # from when a shard is there until it has requests
+_BACK_EVERY_S = 0.25
 _POLL_S = 0.05
 _SERVES_WITHIN_S = 10.0
 _ATTEMPTS = 2
@@ -122,6 +124,17 @@ def flaw(contract: Contract, reply: Reply) -> str:
     if reply.status in _REDIRECTS:
         return f"{reply.status}, which leads the client past the router"
     return ""
+
+
+async def until_used(ask: Callable[[int], Awaitable[bool]]) -> float | None:
+    """Seconds until `ask`, told the number of the round, finds the shard in use; None if it does not in time."""
+    began, number = time.monotonic(), 0
+    while time.monotonic() - began < BACK_WITHIN_S:
+        if await ask(number):
+            return time.monotonic() - began
+        number += 1
+        await asyncio.sleep(_BACK_EVERY_S)
+    return None
 
 
 @dataclass

@@ -16,7 +16,7 @@ from ...waiting import wait_until
 from ..findings import Group, Word
 from ..flaws import FAIL_OVER, READMIT
 from .backends import DELTA, DONE, ok, plain, streamed
-from .bench import Bench, Reply, Rig, SharedRig, tally
+from .bench import BACK_WITHIN_S, Bench, Reply, Rig, SharedRig, tally
 from .heavy import HeavyShard, heavy_shards
 from .results import Notes, Result, safe
 from .starting import first_line, none_up, one_missing
@@ -25,7 +25,6 @@ _WHOLE, _STREAMS, _TAKES_S = 20, 10, 1.5
 _EVENTS = 15
 _WORKERS, _PAUSE_S = 8, 0.02
 _BEFORE_S, _DOWN_S = 1.0, 1.5
-_BACK_WITHIN_S = 10.0
 _SLACK_S = 5.0
 _NAME = Group.RESTART.slug
 
@@ -142,13 +141,11 @@ async def _strike(bench: Bench, load: _Load, shards: Sequence[HeavyShard]) -> Re
     await asyncio.sleep(_DOWN_S)
     await victim.start()
     began, before = time.monotonic(), load.count(victim.name)
-    used = await wait_until(lambda: load.count(victim.name) > before, _BACK_WITHIN_S)
+    used = await wait_until(lambda: load.count(victim.name) > before, BACK_WITHIN_S)
     waited = time.monotonic() - began
     replies = [reply for _, reply in load.replies]
     back = (
-        f"serves again {waited:.1f} s after it is back"
-        if used
-        else f"is not used {_BACK_WITHIN_S:g} s after it is back"
+        f"serves again {waited:.1f} s after it is back" if used else f"is not used {BACK_WITHIN_S:g} s after it is back"
     )
     seen = f"shard {victim.name} is killed after {had} answers and {back}; all answers: {tally(replies)}"
     lost = [str(reply) for reply in replies if not reply.ok][:5]

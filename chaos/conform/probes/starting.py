@@ -11,13 +11,12 @@ from gymproof.validators.status import right_status
 from ...under_test import RouterError, RouterUnderTest
 from ..findings import Group, Word
 from .backends import Backend, Respond, listening
-from .bench import Bench, flaw, tally
+from .bench import BACK_WITHIN_S, Bench, flaw, tally, until_used
 from .results import Result, safe
 
 _NAME = Group.RESTART.slug
 _SLACK_S = 5.0
 _LATE_S = 40.0  # some look for their shards every half minute while they start
-_BACK_WITHIN_S = 10.0
 _ASKED, _AT_ONCE = 20, 8
 
 
@@ -64,7 +63,7 @@ async def none_up(bench: Bench, usual_s: float) -> Result:
         )
         try:
             await starting
-            await bench.until_serving(router.url, _BACK_WITHIN_S)
+            await bench.until_serving(router.url, BACK_WITHIN_S)
         except RouterError as error:
             how = f"does not serve {time.monotonic() - began:.0f} s after they are up"
             return Result(Word.UNSAFE, f"started before its shards, it {how}: {first_line(error)}", right, [str(error)])
@@ -93,8 +92,13 @@ async def one_missing(bench: Bench, usual_s: float) -> Result:
         await bench.until_serving(router.url)
         replies = [await bench.ask_as(router.url, f"missing.{number}") for number in range(_ASKED)]
         await backends[1].up()
-        late = await _taken_in(bench, router.url, backends[1])
-        joins = f"has requests {late:.1f} s after it is up" if late is not None else f"has none in {_BACK_WITHIN_S:g} s"
+
+        async def reaches(number: int) -> bool:
+            await asyncio.gather(*(bench.ask_as(router.url, f"late.{number}.{part}") for part in range(_AT_ONCE)))
+            return any(one.call.startswith("late.") for one in backends[1].deliveries)
+
+        late = await until_used(reaches)
+        joins = f"has requests {late:.1f} s after it is up" if late is not None else f"has none in {BACK_WITHIN_S:g} s"
         seen = f"with one of two shards there: {tally(replies)}; the other one {joins}"
         lost = [str(reply) for reply in replies if not reply.ok][:5]
         if bad := bench.flaws(replies):
@@ -102,19 +106,6 @@ async def one_missing(bench: Bench, usual_s: float) -> Result:
         if late is None or lost:
             return Result(Word.BOUNDED, seen, right, lost)
         return safe(seen)
-
-
-async def _taken_in(bench: Bench, url: str, backend: Backend) -> float | None:
-    """Seconds until a shard has requests of clients; None if it has none in time."""
-    began, number = time.monotonic(), 0
-    while (waited := time.monotonic() - began) < _BACK_WITHIN_S:
-        names = [f"late.{number}.{part}" for part in range(_AT_ONCE)]
-        await asyncio.gather(*(bench.ask_as(url, name) for name in names))
-        if any(one.call.startswith("late.") for one in backend.deliveries):
-            return waited
-        number += 1
-        await asyncio.sleep(0.25)
-    return None
 
 
 def first_line(error: Exception) -> str:
