@@ -200,7 +200,7 @@ async def _stand(session: Session, fleet: LocalFleet, case: Case, wiring: Wiring
         router = await stack.enter_async_context(
             RouterUnderTest(setup.router_cmd, wiring, session.guard, start_within_s=setup.start_within_s)
         )
-        await router.serves(setup.start_within_s)
+        await router.serves(setup.start_within_s)  # one that does not is judged by what becomes of its rollouts
         yield Standing([target for target, _ in fronts], routes, router)
 
 

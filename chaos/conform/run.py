@@ -134,7 +134,7 @@ async def judge_router(
     """Judge a router, `jobs` cases at once, with their records in `out`.
 
     What is found is in `judgement` at once, so that a run that is cancelled has not been in vain. Raises ConformError,
-    and RouterError for a command that cannot be run.
+    RouterError for a command that cannot be run, and OSError for records that cannot be written.
     """
     chosen, subject = judgement.chosen, judgement.subject
     setup = Setup(
@@ -154,9 +154,12 @@ async def judge_router(
         tell("without a fault")
         await _check_serves(sessions[0])
         left = sorted(chosen.cases, key=lambda case: not case.silent)  # the long ones first
-        async with asyncio.TaskGroup() as group:
-            for session in sessions:
-                group.create_task(_work(session, left, judgement, tell))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for session in sessions:
+                    group.create_task(_work(session, left, judgement, tell))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
         for session in sessions:
             judgement.versions |= await session.versions()
         await _probe(sessions[0].guard, out, judgement, tell)

@@ -1,6 +1,7 @@
 """Whole conformance runs, of a right router and of deliberately broken ones, on a few checks each."""
 
 import asyncio
+import errno
 import os
 import shlex
 import signal
@@ -11,10 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gymproof.chaos.checkers.testing import attempt, fault, history
 from gymproof.chaos.conform.command import exit_code
 from gymproof.chaos.conform.faults import LEFT_OUT, fault_cases
 from gymproof.chaos.conform.findings import Finding, Group, Scorecard, Word
 from gymproof.chaos.conform.run import ConformError, Judgement, Subject, choose, judge_router
+from gymproof.chaos.runner import Result
 from gymproof.chaos.scenario import SUFFIX, ScenarioError, Scope, shipped
 from gymproof.chaos.waiting import wait_until
 
@@ -145,6 +148,21 @@ def test_a_router_that_serves_nobody_is_not_judged(tmp_path):
 
     with pytest.raises(ConformError, match="a rollout failed before the fault"):
         asyncio.run(judge_router(judgement, tmp_path))
+
+
+def test_records_that_cannot_be_written_end_the_run_with_the_reason_alone(tmp_path, monkeypatch):
+    async def serves(_session, case):
+        met = history(fault(0), attempt("fault-0.t0", status=200))
+        return Result(case, {}, tmp_path, 0.0, met)
+
+    def fails(_result):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gymproof.chaos.conform.run.run_case", serves)
+    monkeypatch.setattr("gymproof.chaos.conform.run.write_verdicts", fails)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        judge("base", tmp_path, "kill_group")
 
 
 @pytest.mark.parametrize(
