@@ -47,7 +47,7 @@ Json = Annotated[Path | None, typer.Option("--json", help="write everything that
 
 @app.command()
 def simulate(
-    seeds: Annotated[str, typer.Option(help="separated by commas")] = "61,62,63,64",
+    seeds: Annotated[str, typer.Option(help="separated by commas")] = "301,302,303,304",
     experiments: Annotated[str, typer.Option(help="separated by semicolons")] = ";".join(EXPERIMENTS),
     policies: Annotated[str, typer.Option(help="separated by commas")] = ",".join(ROUTERS),
     json: Json = None,

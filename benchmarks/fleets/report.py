@@ -90,13 +90,13 @@ def target_table(verdicts: Sequence[Verdict]) -> Table:
             verdict.target.experiment,
             verdict.target.label,
             f"{'at most' if verdict.target.at_most else 'at least'} {verdict.target.bound:.3g}",
-            f"{mean(verdict.figures):.3f}",
+            f"{'worst' if verdict.target.every_seed else 'mean'} {verdict.target.decisive(verdict.figures):.3f}",
             _each(verdict.figures),
             "met" if verdict.met else "NOT MET",
         ]
         for verdict in verdicts
     ]
-    return table("Targets", ["workload", "session's", "target", "mean", "each seed", ""], rows)
+    return table("Targets", ["workload", "session's", "target", "judged by", "each seed", ""], rows)
 
 
 def _each(figures: Sequence[float]) -> str:

@@ -1,6 +1,6 @@
 """What the `session` policy has to reach on simulated engines, judged from finished runs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import mean
@@ -38,6 +38,13 @@ class Target(NamedTuple):
     bound: float
     figure: Callable[[Runs, int], float]
     at_most: bool = False
+    every_seed: bool = False  # has to keep it; else their mean
+
+    def decisive(self, figures: Sequence[float]) -> float:
+        """The mean over the seeds, or the figure of the worst one."""
+        if not self.every_seed:
+            return mean(figures)
+        return max(figures) if self.at_most else min(figures)
 
     def kept(self, value: float) -> bool:
         """Whether a value keeps the bound."""
@@ -95,6 +102,7 @@ def stale_metrics(runs: Runs, seed: int) -> float:
 
 
 ROOMY = "document, 16 engines"  # KV to spare
+LOWEST = "lowest hit rate of an engine over 100 s"
 TARGETS = (
     Target(ROOMY, "tokens/s / best sticky policy", 0.99, throughput_over(ROOMY, *STICKY)),
     Target(ROOMY, "hit rate under its ceiling", 0.01, below_ceiling(ROOMY), at_most=True),
@@ -103,8 +111,8 @@ TARGETS = (
     Target("spiral 0.95", "tokens/s / consistent_hash", 1.5, throughput_over("spiral 0.95", HASH)),
     Target("spiral 0.84", "p99 end-to-end / consistent_hash", 1 / 3, p99_over("spiral 0.84", HASH), at_most=True),
     Target("spiral 0.95", "p99 end-to-end / consistent_hash", 1 / 3, p99_over("spiral 0.95", HASH), at_most=True),
-    Target("spiral 0.84", "lowest hit rate of an engine over 100 s", 0.5, worst_hit_rate("spiral 0.84")),
-    Target("spiral 0.95", "lowest hit rate of an engine over 100 s", 0.5, worst_hit_rate("spiral 0.95")),
+    Target("spiral 0.84", LOWEST, 0.5, worst_hit_rate("spiral 0.84"), every_seed=True),
+    Target("spiral 0.95", LOWEST, 0.5, worst_hit_rate("spiral 0.95"), every_seed=True),
     Target("engine dies", "first minute / before", 0.75, kept_in_outage(OUTAGE.down_at, OUTAGE.down_at + 60)),
     Target("engine dies", "rest of the outage / before", 0.93, kept_in_outage(OUTAGE.down_at + 60, OUTAGE.up_at)),
     Target("spiral 0.95, metrics 15 s old", "tokens/s / with 5 s", 0.97, stale_metrics),
@@ -113,15 +121,15 @@ TARGETS = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A target and what each seed came to; the mean decides."""
+    """A target and what each seed came to."""
 
     target: Target
     figures: list[float]
 
     @property
     def met(self) -> bool:
-        """Whether the mean over the seeds keeps the bound."""
-        return self.target.kept(mean(self.figures))
+        """Whether the figure that decides keeps the bound."""
+        return self.target.kept(self.target.decisive(self.figures))
 
 
 def judge(runs: Runs, seeds: Iterable[int]) -> list[Verdict]:

@@ -42,7 +42,15 @@ def test_a_target_is_judged_by_its_mean_and_shows_every_seed():
         ("p99 end-to-end / consistent_hash", [0.25, 0.25], True),
         ("lowest hit rate of an engine over 100 s", [0.4, 0.4], False),
     ]
-    assert "1.300, 0.650 | NOT MET" in printed(target_table(verdicts))
+    assert "mean 0.975 | 1.300, 0.650 | NOT MET" in printed(target_table(verdicts))
+
+
+def test_one_bad_seed_misses_the_lowest_hit_rate_however_good_the_others_are():
+    seeds = [replace(RUN, seed=1, worst_hit_rate=0.95), replace(RUN, seed=2, worst_hit_rate=0.4)]
+    (verdict,) = judge(Runs(seeds), [1, 2])
+
+    assert (verdict.target.label, verdict.met) == ("lowest hit rate of an engine over 100 s", False)
+    assert "worst 0.400 | 0.950, 0.400 | NOT MET" in printed(target_table([verdict]))
 
 
 def test_every_target_and_every_line_of_the_table_is_about_an_experiment_that_exists():
