@@ -25,9 +25,9 @@ MOVES_KEPT = 20.0
 PLACED_AMONG = 16  # shards, if there are more: a new session must not cost more in a larger fleet
 PACKED_LOAD = 1.15  # of the mean: up to this, a group's next sibling joins the others
 # A session that leaves its shard, or has lost it, goes only where no more tokens than this are to be computed then (a
-# lost one, to its siblings). What piles up shows in no metric before it is computed: in a quarter of the simulated
-# outages, and in a sixth of the runs near capacity, a shard that got too many evicted and recomputed. New sessions have
-# no bound: near the fleet's capacity packing is worth more.
+# lost one, if there is such a shard). What piles up shows in no metric before it is computed: in a quarter of the
+# simulated outages, and in a sixth of the runs near capacity, a shard that got too many evicted and recomputed. New
+# sessions have no bound: near the fleet's capacity packing is worth more.
 COLD_TOKENS = 100_000
 
 
@@ -162,13 +162,16 @@ class SessionPolicy(Generic[S]):
         if turn.light and warm:
             return warm[0]
         packed = [book for book in warm if load(book) <= PACKED_LOAD and self._has_room(book, now)]
-        if session is not None:
-            packed = [book for book in packed if self._takes(book, session.context(turn.tokens))]
+        context = None if session is None else session.context(turn.tokens)
+        if context is not None:
+            packed = [book for book in packed if self._takes(book, context)]
         choices: Sequence[Book[S]] = packed or some_of(serving, int(self._random() * count), PLACED_AMONG)
         if tried and not packed:
             choices = [book for book in choices if book.shard not in tried] or [
                 book for book in serving if book.shard not in tried
             ]
+        if context is not None and not packed:
+            choices = [book for book in choices if self._takes(book, context)] or choices
         return min(choices, key=load, default=None)
 
     @staticmethod

@@ -186,6 +186,20 @@ def test_the_sessions_of_a_lost_shard_do_not_pile_up_on_one_that_has_their_group
     assert [book.cold for book in desk.policy.books.values()] == [0] * 7
 
 
+def test_the_sessions_of_a_lost_shard_do_not_all_go_to_the_least_loaded():
+    desk = Desk(4)
+    lost, idle, *busy = desk.shards
+    keys = [b"%d" % number for number in range(24)]
+    homes = {key: desk.turn(key, tokens=60_000) for key in keys}
+    for key in keys:
+        if homes[key] in busy:
+            desk.send(key)
+    desk.serving(idle, *busy)
+    sent = [desk.send(key, tokens=60_000) for key in keys if homes[key] is lost][:3]
+
+    assert len({choice.shard for choice in sent}) == 3
+
+
 def test_an_answer_knows_the_context_better_than_the_body():
     desk = Desk(1)
     desk.turn(b"s", tokens=2000)
