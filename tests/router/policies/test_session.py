@@ -1,69 +1,17 @@
-"""Who serves next, in virtual time: the code of the router, without a socket."""
+"""Where the sessions of the default policy go, and where they stay."""
 
-from dataclasses import dataclass
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymproof.router.policies import POLICIES, PolicySettings, Sample, Turn
+from gymproof.router.policies import Sample, Turn
 from gymproof.router.policies.books import FORGOTTEN_AT_ONCE
-from gymproof.router.policies.pressure import MEMORY, WINDOW, PressureGauge
 from gymproof.router.policies.session import COLD_TOKENS
 
-CAPACITY = 1_000_000
 
-
-@dataclass(eq=False)
-class Shard:
-    url: str
-    in_flight: int = 0
-
-
-class Desk:
-    """A policy over some shards, and what is in flight on them."""
-
-    def __init__(self, count, policy="session", seed=1, *, backwards=False, **settings):
-        self.shards = [Shard(f"http://h{number}") for number in range(count)]
-        self.policy = POLICIES[policy](PolicySettings(**settings), Random(seed))
-        self.now = 0.0
-        self.policy.set_serving(self.shards[::-1] if backwards else self.shards, self.now)
-
-    def send(self, key=b"", group=b"", tokens=1000, tried=()):
-        turn = Turn((key,) if key else (), group, tokens)
-        choice = self.policy.choose(turn, self.now, tried)
-        choice.shard.in_flight += 1
-        return choice
-
-    def end(self, choice, tokens=1000):
-        choice.shard.in_flight -= 1
-        self.policy.ended(choice, self.now, tokens)
-
-    def turn(self, key=b"", group=b"", tokens=1000):
-        choice = self.send(key, group, tokens)
-        self.end(choice, tokens)
-        return choice.shard
-
-    def serving(self, *shards, resting=()):
-        self.policy.set_serving(shards, self.now, resting)
-
-    def scrape(self, usages, waiting=0):
-        for shard, usage in zip(self.shards, usages, strict=True):
-            self.policy.scraped(shard, Sample(usage, waiting, CAPACITY), self.now)
-
-    def full_home(self, others, home=0.95):
-        """A session at home on a shard this full, the others being so full."""
-        shard = self.turn(b"s")
-        self.scrape([home if other is shard else others for other in self.shards])
-        return shard
-
-
-# What an engine's cache depends on
-
-
-def test_under_ordinary_noise_nothing_moves():
-    desk, random = Desk(16), Random(7)
+def test_under_ordinary_noise_nothing_moves(new_desk):
+    desk, random = new_desk(16), Random(7)
     keys = [b"%d" % number for number in range(16 * 14)]
     homes = {key: desk.turn(key) for key in keys}
     moves = turns = 0
@@ -79,8 +27,8 @@ def test_under_ordinary_noise_nothing_moves():
     assert moves < turns / 1000
 
 
-def test_siblings_are_packed_but_not_piled_up():
-    desk = Desk(16)
+def test_siblings_are_packed_but_not_piled_up(new_desk):
+    desk = new_desk(16)
     for number in range(16 * 7):
         desk.send(b"old%d" % number)
     siblings = [desk.send(b"%d" % number, b"group") for number in range(16)]
@@ -90,15 +38,15 @@ def test_siblings_are_packed_but_not_piled_up():
     assert len({choice.shard for choice in siblings}) < 16
 
 
-def test_a_full_home_is_not_left_for_one_that_is_hardly_emptier():
-    desk = Desk(4)
+def test_a_full_home_is_not_left_for_one_that_is_hardly_emptier(new_desk):
+    desk = new_desk(4)
     home = desk.full_home(others=0.85)
 
     assert desk.turn(b"s") is home
 
 
-def test_a_full_home_is_left_for_one_with_room_but_not_again_within_a_minute():
-    desk = Desk(4)
+def test_a_full_home_is_left_for_one_with_room_but_not_again_within_a_minute(new_desk):
+    desk = new_desk(4)
     home = desk.full_home(others=0.3)
     desk.now += 1
     second = desk.turn(b"s")
@@ -109,8 +57,8 @@ def test_a_full_home_is_left_for_one_with_room_but_not_again_within_a_minute():
     assert desk.turn(b"s") is second
 
 
-def test_what_leaves_a_full_home_does_not_all_go_to_the_emptiest_before_its_metrics_show_it():
-    desk = Desk(2)
+def test_what_leaves_a_full_home_does_not_all_go_to_the_emptiest_before_its_metrics_show_it(new_desk):
+    desk = new_desk(2)
     full, empty = desk.shards
     keys = [b"%d" % number for number in range(16)]
     homes = {key: desk.turn(key, tokens=60_000) for key in keys}
@@ -126,16 +74,16 @@ def test_what_leaves_a_full_home_does_not_all_go_to_the_emptiest_before_its_metr
     assert desk.send(next(key for key in leaving if key != moved)).shard is empty
 
 
-def test_frozen_metrics_move_nothing():
-    desk = Desk(4)
+def test_frozen_metrics_move_nothing(new_desk):
+    desk = new_desk(4)
     home = desk.full_home(others=0.1)
     desk.now += 15.1
 
     assert desk.turn(b"s") is home
 
 
-def test_an_unknown_capacity_moves_nothing():
-    desk = Desk(4)
+def test_an_unknown_capacity_moves_nothing(new_desk):
+    desk = new_desk(4)
     home = desk.turn(b"s")
     for shard in desk.shards:
         desk.policy.scraped(shard, Sample(0.95 if shard is home else 0.1), desk.now)
@@ -143,8 +91,8 @@ def test_an_unknown_capacity_moves_nothing():
     assert desk.turn(b"s") is home
 
 
-def test_moves_are_rationed():
-    desk = Desk(2)
+def test_moves_are_rationed(new_desk):
+    desk = new_desk(2)
     keys = [b"%d" % number for number in range(200)]
     homes = {key: desk.turn(key) for key in keys}
     full = desk.shards[0]
@@ -154,8 +102,8 @@ def test_moves_are_rationed():
     assert 1 <= len(moved) <= 7
 
 
-def test_when_a_shard_dies_and_returns_sessions_do_not_go_back():
-    desk = Desk(4)
+def test_when_a_shard_dies_and_returns_sessions_do_not_go_back(new_desk):
+    desk = new_desk(4)
     keys = [b"%d" % number for number in range(40)]
     before = {key: desk.turn(key) for key in keys}
     lost, *others = desk.shards
@@ -168,8 +116,8 @@ def test_when_a_shard_dies_and_returns_sessions_do_not_go_back():
     assert after == during
 
 
-def test_the_sessions_of_a_lost_shard_do_not_pile_up_on_one_that_has_their_group():
-    desk = Desk(8)
+def test_the_sessions_of_a_lost_shard_do_not_pile_up_on_one_that_has_their_group(new_desk):
+    desk = new_desk(8)
     for number in range(8 * 20):
         desk.turn(b"other%d" % number, tokens=COLD_TOKENS // 4)
     first = desk.turn(b"0", b"group", 1000)
@@ -186,8 +134,8 @@ def test_the_sessions_of_a_lost_shard_do_not_pile_up_on_one_that_has_their_group
     assert [book.cold for book in desk.policy.books.values()] == [0] * 7
 
 
-def test_the_sessions_of_a_lost_shard_do_not_all_go_to_the_least_loaded():
-    desk = Desk(4)
+def test_the_sessions_of_a_lost_shard_do_not_all_go_to_the_least_loaded(new_desk):
+    desk = new_desk(4)
     lost, idle, *busy = desk.shards
     keys = [b"%d" % number for number in range(24)]
     homes = {key: desk.turn(key, tokens=60_000) for key in keys}
@@ -200,16 +148,16 @@ def test_the_sessions_of_a_lost_shard_do_not_all_go_to_the_least_loaded():
     assert len({choice.shard for choice in sent}) == 3
 
 
-def test_an_answer_knows_the_context_better_than_the_body():
-    desk = Desk(1)
+def test_an_answer_knows_the_context_better_than_the_body(new_desk):
+    desk = new_desk(1)
     desk.turn(b"s", tokens=2000)
     desk.send(b"s", tokens=900_000)
 
     assert desk.policy.books[desk.shards[0]].resident == 2000
 
 
-def test_a_shard_that_only_rests_keeps_its_sessions():
-    desk = Desk(2)
+def test_a_shard_that_only_rests_keeps_its_sessions(new_desk):
+    desk = new_desk(2)
     home = desk.turn(b"s")
     other = next(shard for shard in desk.shards if shard is not home)
     desk.serving(other, resting=[home])
@@ -219,8 +167,8 @@ def test_a_shard_that_only_rests_keeps_its_sessions():
     assert (away, desk.turn(b"s")) == (other, home)
 
 
-def test_a_retry_goes_elsewhere_and_changes_no_home():
-    desk = Desk(3)
+def test_a_retry_goes_elsewhere_and_changes_no_home(new_desk):
+    desk = new_desk(3)
     home = desk.turn(b"s")
     retry = desk.send(b"s", tried=[home])
     desk.end(retry)
@@ -229,16 +177,16 @@ def test_a_retry_goes_elsewhere_and_changes_no_home():
     assert desk.turn(b"s") is home
 
 
-def test_a_retry_does_not_leave_a_full_home_for_the_shard_that_it_has_tried():
-    desk = Desk(2)
+def test_a_retry_does_not_leave_a_full_home_for_the_shard_that_it_has_tried(new_desk):
+    desk = new_desk(2)
     home = desk.full_home(0.1)
     (other,) = (shard for shard in desk.shards if shard is not home)
 
     assert desk.send(b"s", tried=[other]).shard is home
 
 
-def test_a_session_whose_first_attempt_failed_is_at_home_where_it_was_answered():
-    desk = Desk(3)
+def test_a_session_whose_first_attempt_failed_is_at_home_where_it_was_answered(new_desk):
+    desk = new_desk(3)
     failed = desk.send(b"s")
     desk.end(failed, tokens=None)
     answered = desk.send(b"s", tried=[failed.shard])
@@ -247,8 +195,8 @@ def test_a_session_whose_first_attempt_failed_is_at_home_where_it_was_answered()
     assert desk.turn(b"s") is answered.shard
 
 
-def test_sessions_are_forgotten_by_number_and_by_age():
-    desk = Desk(4, session_entries=10, session_ttl_s=3600.0)
+def test_sessions_are_forgotten_by_number_and_by_age(new_desk):
+    desk = new_desk(4, session_entries=10, session_ttl_s=3600.0)
     for number in range(100):
         desk.turn(b"%d" % number)
     assert len(desk.policy.sessions) == 10
@@ -259,8 +207,8 @@ def test_sessions_are_forgotten_by_number_and_by_age():
     assert len(desk.policy.sessions) == 5
 
 
-def test_a_retry_at_the_moment_of_a_move_changes_no_home():
-    desk = Desk(3)
+def test_a_retry_at_the_moment_of_a_move_changes_no_home(new_desk):
+    desk = new_desk(3)
     home = desk.full_home(others=0.1)
     moved = desk.send(b"s")
     retry = desk.send(b"s", tried=[moved.shard])
@@ -271,8 +219,8 @@ def test_a_retry_at_the_moment_of_a_move_changes_no_home():
     assert desk.turn(b"s") is moved.shard
 
 
-def test_what_ends_together_is_forgotten_little_by_little():
-    desk = Desk(4, session_ttl_s=3600.0)
+def test_what_ends_together_is_forgotten_little_by_little(new_desk):
+    desk = new_desk(4, session_ttl_s=3600.0)
     for number in range(100):
         desk.turn(b"%d" % number)
     desk.now += 3601
@@ -287,8 +235,8 @@ def test_what_ends_together_is_forgotten_little_by_little():
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=60))
-def test_a_session_stays_while_its_home_serves(turns):
-    desk, homes = Desk(5), {}
+def test_a_session_stays_while_its_home_serves(new_desk, turns):
+    desk, homes = new_desk(5), {}
     for number, answered in turns:
         desk.now += 10
         choice = desk.send(b"%d" % number)
@@ -297,8 +245,8 @@ def test_a_session_stays_while_its_home_serves(turns):
 
 
 @given(st.integers(1, 40), st.integers(0, 4))
-def test_only_a_lost_shards_sessions_move(sessions, lost):
-    desk = Desk(5)
+def test_only_a_lost_shards_sessions_move(new_desk, sessions, lost):
+    desk = new_desk(5)
     homes = {number: desk.turn(b"%d" % number) for number in range(sessions)}
     gone = desk.shards[lost]
     desk.serving(*(shard for shard in desk.shards if shard is not gone))
@@ -308,8 +256,8 @@ def test_only_a_lost_shards_sessions_move(sessions, lost):
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["served", "failed", "died", "returned"])), max_size=60))
-def test_counters_return_to_zero_after_any_mixture_of_endings(steps):
-    desk, under_way = Desk(3), []
+def test_counters_return_to_zero_after_any_mixture_of_endings(new_desk, steps):
+    desk, under_way = new_desk(3), []
     for number, step in steps:
         desk.now += 1
         if step == "died":
@@ -329,103 +277,3 @@ def test_counters_return_to_zero_after_any_mixture_of_endings(steps):
     assert desk.policy._in_flight == 1
     assert [book.resident for book in desk.policy.books.values()] == [0, 0, 0]
     assert sum(book.in_flight for book in desk.policy.books.values()) == 1
-
-
-# All policies
-
-
-@pytest.mark.parametrize("policy", ["session", "least_outstanding", "round_robin"])
-def test_requests_without_a_key_spread_within_a_tenth(policy):
-    desk = Desk(16, policy)
-    for _ in range(1600):
-        desk.send()
-
-    assert all(90 <= shard.in_flight <= 110 for shard in desk.shards)
-
-
-@pytest.mark.parametrize("policy", ["session", "consistent_hash"])
-def test_the_order_of_the_urls_does_not_matter(policy):
-    one, other = Desk(20, policy), Desk(20, policy, backwards=True)
-
-    for number in range(100):
-        assert one.send(b"%d" % number).shard.url == other.send(b"%d" % number).shard.url
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_what_was_tried_is_not_chosen_and_nothing_is_chosen_from_nobody(policy):
-    desk = Desk(3, policy)
-
-    assert desk.send(b"s", tried=desk.shards[:2]).shard is desk.shards[2]
-    assert desk.policy.choose(Turn((b"s",)), 0.0, desk.shards) is None
-
-
-def test_the_least_loaded_is_chosen():
-    desk = Desk(3, "least_outstanding")
-    desk.shards[0].in_flight, desk.shards[2].in_flight = 2, 3
-
-    assert desk.send().shard is desk.shards[1]
-
-
-def test_two_draws_avoid_the_busy():
-    desk = Desk(2, "power_of_two")
-    desk.shards[0].in_flight = 1000
-    for _ in range(100):
-        desk.send()
-
-    assert desk.shards[1].in_flight > 60
-
-
-def test_hashed_sessions_spread():
-    desk = Desk(16, "consistent_hash")
-    for number in range(16_000):
-        desk.send(b"%d" % number)
-
-    assert all(800 <= shard.in_flight <= 1200 for shard in desk.shards)
-
-
-def test_a_hashed_session_returns_with_its_shard():
-    desk = Desk(4, "consistent_hash")
-    home = desk.turn(b"s")
-    desk.serving(*(shard for shard in desk.shards if shard is not home))
-    assert desk.turn(b"s") is not home
-    desk.serving(*desk.shards)
-
-    assert desk.turn(b"s") is home
-
-
-def test_only_a_lost_shards_hashed_sessions_move_and_a_joining_one_takes_only_its_own():
-    desk, joining = Desk(8, "consistent_hash"), Shard("http://joining")
-    keys = [b"%d" % number for number in range(300)]
-    homes = {key: desk.turn(key) for key in keys}
-    lost, *kept = desk.shards
-
-    desk.serving(*kept)
-    assert all((desk.turn(key) is home) is (home is not lost) for key, home in homes.items())
-    desk.serving(*desk.shards, joining)
-    assert {desk.turn(key) for key in keys if desk.turn(key) is not homes[key]} == {joining}
-
-
-# An over-full fleet
-
-
-def test_full_caches_that_hit_ever_less_are_called_over_full():
-    gauge, queries, hits, sample = PressureGauge(), 0.0, 0.0, None
-    for number in range(3 * WINDOW):
-        queries += 100
-        hits += 97 if number < 2 * WINDOW else 40
-        last, sample = sample, Sample(0.9, queries=queries, hits=hits)
-        gauge.note(last, sample)
-        gauge.judge([0.9], 5.0 * number)
-        assert gauge.now.full is (number >= 2 * WINDOW + 1)
-
-
-def test_work_that_can_hit_less_is_not_called_over_full_for_ever():
-    gauge, hits, sample = PressureGauge(), 0.0, None
-    for number in range(3 * WINDOW + MEMORY):
-        hits += 97 if number < 2 * WINDOW else 87
-        last, sample = sample, Sample(0.9, queries=100.0 * number, hits=hits)
-        gauge.note(last, sample)
-        gauge.judge([0.9], 5.0 * number)
-        assert gauge.now.full or number != 3 * WINDOW
-
-    assert not gauge.now.full
