@@ -155,8 +155,10 @@ def find_program(name: str) -> str | None:
 
 
 def check_command(command: str) -> None:
-    """Raise the RouterError of `fill` before anything is started."""
+    """Raise the RouterError of `fill` before anything is started, and one for a router that is told no port."""
     _arguments(command, {"backends": ["0"], "prefill": ["0"]}, dict.fromkeys(PLACEHOLDERS, 0))
+    if "{port" not in command:
+        raise RouterError(f"router command {command!r} has no {{port}}: it has to say where the router listens")
 
 
 def _arguments(command: str, lists: Mapping[str, Sequence[str]], values: Mapping[str, object]) -> list[str]:

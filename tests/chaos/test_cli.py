@@ -47,6 +47,7 @@ def test_list_names_every_shipped_scenario(tmp_path: Path):
         (["run", "kill_engine", "--fleet", "moon"], "unknown fleet 'moon'; known: sim"),
         (["run", "kill_engine", "--router-cmd", ""], "router command '' is empty; it needs a program"),
         (["run", "kill_engine", "--router-cmd", "no-such"], "no program 'no-such' on PATH"),
+        (["run", "kill_engine", "--router-cmd", "sleep 9"], "router command 'sleep 9' has no {port}"),
         (["run", "kill_engine", "--router-cmd", "echo {ports}"], "bad placeholder 'ports'; known: {port}"),
         (["run", "kill_engine", "--router-cmd", "echo '"], 'router command "echo \'": No closing quotation'),
         (["run", "kill_engine", "--out", "/proc/x"], "/proc/x"),
@@ -99,7 +100,7 @@ def test_a_run_leaves_a_history_verdicts_and_junit(tmp_path: Path):
 
 
 def test_a_router_that_cannot_start_is_unknown_and_exit_2(tmp_path: Path):
-    shown = gym_chaos("run", "kill_group", "--client", "gym-like", "--router-cmd", "false", cwd=tmp_path)
+    shown = gym_chaos("run", "kill_group", "--client", "gym-like", "--router-cmd", "false {port}", cwd=tmp_path)
 
     assert shown.returncode == 2
     assert "the router under test ended with 1: false" in " ".join(shown.stdout.split())
