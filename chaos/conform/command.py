@@ -118,7 +118,7 @@ def _judge(judgement: Judgement, folder: Path, jobs: int, seed: int) -> Scorecar
         raise refused(error) from error
     except KeyboardInterrupt:
         _tell(judgement.scorecard(complete=False), folder)
-        ERRORS.print(f"gym-chaos: interrupted after {judgement.done} checks; all processes are ended")
+        ERRORS.print("gym-chaos: interrupted; all processes are ended")
         raise typer.Exit(INTERRUPTED) from None
     _tell(card, folder)
     return card

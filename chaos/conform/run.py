@@ -150,7 +150,8 @@ async def judge_router(
         report(what, judgement.done, len(chosen))
 
     async with AsyncExitStack() as stack:
-        sessions = [await stack.enter_async_context(Session(setup)) for _ in range(jobs)]
+        wanted = max(1, min(jobs, len(chosen.cases)))  # each has a fleet of its own
+        sessions = [await stack.enter_async_context(Session(setup)) for _ in range(wanted)]
         tell("without a fault")
         await _check_serves(sessions[0])
         left = sorted(chosen.cases, key=lambda case: not case.silent)  # the long ones first
@@ -190,7 +191,7 @@ async def _check_serves(session: Session) -> None:
     for _ in range(RUNS):  # the first requests may find a router that is not warm yet
         result = await run_case(session, without_fault())
         lost = [rollout.error for rollout in result.history.rollouts if not rollout.completed] if result.history else []
-        why = doubt(result) or (f"rollouts fail with no fault at all: {lost[0]}" if lost else "")
+        why = f"rollouts fail with no fault at all: {lost[0]}" if lost else doubt(result)
         if not why:
             return
     raise ConformError(f"{why}\nrecords: {result.folder}")

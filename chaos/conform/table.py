@@ -23,17 +23,15 @@ _STYLE = {
 def scorecard(card: Scorecard) -> RenderableType:
     """Faults with their three words, the other groups below, what to mend at the end."""
     others = [finding for finding in card.findings if finding.group not in BY_FAULT]
-    parts: list[RenderableType] = [_faults(card)]
-    if others:
-        parts.append(_others(others))
-    return Renderables(*parts, *_to_mend(card.findings), Text(_counted(card), style="bold"))
+    tables = [table for table in (_faults(card), _others(others)) if table.row_count]
+    for first in tables[:1]:
+        first.title = named(card)
+    return Renderables(*tables, *_to_mend(card.findings), Text(_counted(card), style="bold"))
 
 
 def _faults(card: Scorecard) -> Table:
     words = card.words()
-    rows = Table(title=named(card))
-    for column in ("fault on", "one shard", "every shard", "recovery"):
-        rows.add_column(column)
+    rows = Table("fault on", "one shard", "every shard", "recovery")
     checks = dict.fromkeys(finding.check for finding in card.findings if finding.group in BY_FAULT)
     for check in sorted(checks):
         rows.add_row(check, *(_word(words.get((group, check))) for group in BY_FAULT))

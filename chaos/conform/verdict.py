@@ -40,7 +40,7 @@ def doubt(result: Result) -> str:
     """Why a run says nothing about the router, "" if it does."""
     history = result.history
     if history is None:
-        return result.failures()[0]
+        return result.verdicts["setup"].why
     inert = next((window for window in history.faults if not window.acted), None)
     if inert is not None:
         return f"{inert.kind} was not seen to act: {inert.detail or 'no reason was recorded'}"

@@ -146,7 +146,7 @@ def test_a_router_that_serves_nobody_is_not_judged(tmp_path):
     serves_nobody = shlex.join([sys.executable, "-m", "http.server", "--bind", "127.0.0.1"]) + " {port}"
     judgement = Judgement(Subject("nobody", serves_nobody, start_within_s=1.0), "nemo-gym", choose(["kill_group"]))
 
-    with pytest.raises(ConformError, match="a rollout failed before the fault"):
+    with pytest.raises(ConformError, match="rollouts fail with no fault at all: turn 0: GaveUpError: 501"):
         asyncio.run(judge_router(judgement, tmp_path))
 
 
