@@ -34,7 +34,7 @@ def conform(  # noqa: PLR0917 - typer makes options of them
             metavar="CMD", help=f"Any other router; knows {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}."
         ),
     ] = None,
-    name: Annotated[str, typer.Option(metavar="LABEL", help="What to call that one.")] = "router",
+    name: Annotated[str | None, typer.Option(metavar="LABEL", help="What to call that one [router].")] = None,
     session_header: Annotated[str, typer.Option(metavar="NAME", help="The header by which it keeps sessions.")] = "",
     start_within_s: Annotated[
         float, typer.Option(min=0, metavar="S", help="What it may take to start; over 30 s it is kept between cases.")
@@ -51,15 +51,16 @@ def conform(  # noqa: PLR0917 - typer makes options of them
         subjects = [_preset(known) for known in router or ()]
         if router_cmd is not None:
             check_command(router_cmd)
-            subjects.append(Subject(name, router_cmd, session_header=session_header, start_within_s=start_within_s))
-        _check_names(subjects)
+            label = "router" if name is None else name
+            subjects.append(Subject(label, router_cmd, session_header=session_header, start_within_s=start_within_s))
+        _check_names(subjects, name)
         chosen = choose(only or (), _client(client))
     except (ConformError, PresetError, RouterError, ScenarioError) as error:
         raise refused(error) from error
     # A run that is told to stop cleans up after itself, by whatever signal.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cards = [_judge(Judgement(one, client, chosen), folder / one.name, jobs, seed) for one in subjects]
-    raise typer.Exit(exit_code([finding for card in cards for finding in card.findings]))
+    codes = [exit_code(_judge(Judgement(one, client, chosen), folder / one.name, jobs, seed)) for one in subjects]
+    raise typer.Exit(1 if 1 in codes else max(codes))
 
 
 def exit_code(found: Sequence[Finding]) -> int:
@@ -77,10 +78,15 @@ def _client(name: str) -> str:
     return name
 
 
-def _check_names(subjects: Sequence[Subject]) -> None:
-    """Raise ConformError if there is no router, or if the records of two would go to one folder."""
+def _check_names(subjects: Sequence[Subject], given: str | None) -> None:
+    """Raise ConformError if there is none, none of the name that was given, or no folder for the records of each."""
     if not subjects:
         raise ConformError("which router? Name one by --router, or start it by --router-cmd")
+    if given is not None and given not in {subject.name for subject in subjects}:
+        raise ConformError(f"--name {given}: it is for a --router-cmd, and there is none")
+    for subject in subjects:
+        if subject.name in {"", ".", ".."} or "/" in subject.name:
+            raise ConformError(f"--name {subject.name!r} cannot be that of a folder, where the router's records go")
     name, times = Counter(subject.name for subject in subjects).most_common(1)[0]
     if times > 1:
         raise ConformError(f"{times} routers are called {name!r}: give each once, and another --name to yours")
@@ -103,8 +109,8 @@ def _preset(name: str) -> Subject:
     )
 
 
-def _judge(judgement: Judgement, folder: Path, jobs: int, seed: int) -> Scorecard:
-    """Judge one router, show and write what was found, whatever ended it."""
+def _judge(judgement: Judgement, folder: Path, jobs: int, seed: int) -> Sequence[Finding]:
+    """Judge one router, show and write what was found, whatever ended it; nothing of one that cannot be judged."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with progress_bar() as progress:
@@ -114,14 +120,17 @@ def _judge(judgement: Judgement, folder: Path, jobs: int, seed: int) -> Scorecar
                 progress.update(task, description=f"{judgement.subject.name}: {what}", completed=done, total=total)
 
             card = asyncio.run(judge_router(judgement, folder, jobs=jobs, seed=seed, report=report))
-    except (ConformError, RouterError, ToxiproxyUnavailableError, OSError) as error:
+    except (ConformError, RouterError) as error:
+        refused(error)  # the routers after it can be judged all the same
+        return ()
+    except (ToxiproxyUnavailableError, OSError) as error:
         raise refused(error) from error
     except KeyboardInterrupt:
         _tell(judgement.scorecard(complete=False), folder)
         ERRORS.print("gym-chaos: interrupted; all processes are ended")
         raise typer.Exit(INTERRUPTED) from None
     _tell(card, folder)
-    return card
+    return card.findings
 
 
 def _tell(card: Scorecard, folder: Path) -> None:

@@ -56,7 +56,7 @@ def load(paths: Sequence[Path]) -> list[Scorecard]:
         if card.router in found:
             other, _ = found[card.router]
             raise ScorecardError(
-                f"{other} and {path} are both of {card.router!r}: `conform --name` names one otherwise"
+                f"{other} and {path} are both of {card.router!r}: run one by its --router-cmd, with another --name"
             )
         found[card.router] = path, card
     return [card for _, card in found.values()]

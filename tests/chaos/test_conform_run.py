@@ -172,6 +172,8 @@ def test_records_that_cannot_be_written_end_the_run_with_the_reason_alone(tmp_pa
         (["--router", "envoy"], "router 'envoy': no such preset; known: gymproof"),
         (["--router", "gymproof", "--router", "gymproof"], "2 routers are called 'gymproof': give each once"),
         (["--router-cmd", "no-such"], "no program 'no-such' on PATH"),
+        (["--router-cmd", "sleep {port}", "--name", "../mine"], "--name '../mine' cannot be that of a folder"),
+        (["--router", "gymproof", "--name", "mine"], "--name mine: it is for a --router-cmd, and there is none"),
         (["--router", "gymproof", "--client", "curl"], "--client curl: no contract to judge by; known: nemo-gym"),
         (["--router", "gymproof", "--only", "moon"], "--only moon: no such check or group; known:"),
         (["--router", "gymproof", "--only", "kill_group", "--out", "/proc/x"], "/proc/x"),
@@ -196,6 +198,20 @@ def test_an_unsafe_router_ends_the_command_with_1_and_its_author_is_told_what_to
     assert card.complete
     assert card.words()[Group.ALL, "kill_group"] is Word.UNSAFE
     assert (tmp_path / "records" / "mine" / "report.html").exists()
+
+
+@slow
+def test_a_router_that_does_not_start_keeps_no_other_from_being_judged(tmp_path, monkeypatch):
+    starts_not = tmp_path / "haproxy"
+    starts_not.write_text("#!/bin/sh\necho no licence\nexit 7\n")
+    starts_not.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    argv = ("--router", "haproxy", "--router", "gymproof", "--only", "models", "--out", "records")
+    shown = gym_chaos(tmp_path, *argv)
+
+    assert shown.returncode == 2
+    assert "the router under test ended with 7" in shown.stderr
+    assert Scorecard.read(tmp_path / "records" / "gymproof" / "scorecard.json").complete
 
 
 @slow

@@ -54,7 +54,9 @@ def test_a_scenario_passes_against_the_shipped_router(project: pytest.Pytester):
 def test_a_scenario_whose_router_cannot_start_fails_with_its_command(project: pytest.Pytester):
     scenario(project, SCENARIO)
 
-    result = project.runpytest_subprocess("--chaos-client", "gym-like", "--router-cmd", f"{sys.executable} -c 1/0 {{port}}")
+    result = project.runpytest_subprocess(
+        "--chaos-client", "gym-like", "--router-cmd", f"{sys.executable} -c 1/0 {{port}}"
+    )
 
     result.stdout.fnmatch_lines(["A shard is killed", "setup: unknown: RouterError: *ended with 1*", "*ZeroDivision*"])
     result.assert_outcomes(failed=1)
