@@ -45,7 +45,10 @@ _HOP_BACK: Headers = (
     (b"X-Gymproof-Hop", b"1"),
     (b"Connection", b"keep-alive, X-Gymproof-Hop"),
 )
-_DROP = "Drop hop-by-hop headers and those that Connection names (RFC 9110, 7.6.1), and Proxy-Auth... (11.7)."
+_DROP = (
+    "Drop hop-by-hop headers and those that Connection names (RFC 9110, 7.6.1), and Proxy-Authenticate and "
+    "Proxy-Authorization (11.7)."
+)
 _INVITED_WITHIN_S = 3.0
 # Bytes that have to stay; what follows is a charset, or the router's own span (W3C Trace Context).
 _HAVE_TO_STAY: Mapping[bytes, int] = {b"content-type": len(b"application/json"), b"traceparent": 35}

@@ -34,7 +34,7 @@ class _Needed:
 
 _NEEDED: Mapping[str, _Needed] = {
     "tokenize": _Needed(
-        TOKENIZE, "tokenize", Word.UNSAFE, "NeMo-Gym asks it after each turn for token ids, and loses the rollout"
+        TOKENIZE, "tokenize", Word.UNSAFE, "NeMo-Gym, which asks for token ids after each turn, loses the rollout"
     ),
     "completions": _Needed(COMPLETIONS, "completion", Word.BOUNDED, "clients that send prompts give up at once"),
     "responses": _Needed(RESPONSES, "responses", Word.BOUNDED, "clients that speak only this API give up at once"),
