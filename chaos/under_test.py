@@ -133,9 +133,10 @@ def fill(command: str, wiring: Wiring, port: int) -> list[str]:
 
     Raises RouterError for an unknown placeholder, with the known ones, and for a program that does not exist.
     """
-    backends_file = wiring.folder / BACKENDS
+    folder = wiring.folder.absolute()  # a router may have another working directory
+    backends_file = folder / BACKENDS
     backends_file.write_text("".join(f"{url}\n" for url in wiring.backends))
-    (wiring.folder / PREFILL).write_text("".join(f"{url}\n" for url in wiring.prefill))
+    (folder / PREFILL).write_text("".join(f"{url}\n" for url in wiring.prefill))
     values = {
         "port": port,
         "backends_csv": ",".join(wiring.backends),
@@ -144,7 +145,7 @@ def fill(command: str, wiring: Wiring, port: int) -> list[str]:
         "max_attempts": wiring.max_attempts,
         "stall_after_s": wiring.stall_after_s,
         "client": wiring.client,
-        "folder": wiring.folder,
+        "folder": folder,
     }
     return _arguments(command, {"backends": wiring.backends, "prefill": wiring.prefill}, values)
 

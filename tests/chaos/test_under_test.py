@@ -40,6 +40,13 @@ def test_backends_become_one_argument_each_and_a_file(wiring: Wiring):
     assert argv[5] == "1.5"
 
 
+def test_a_router_with_another_working_directory_finds_its_files(wiring: Wiring, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(wiring.folder)
+    argv = fill("sh {port} {folder} {backends_file}", dataclasses.replace(wiring, folder=Path()), 80)
+
+    assert argv[2:] == [str(wiring.folder), str(wiring.folder / "backends.txt")]
+
+
 def test_a_word_is_repeated_for_each_prefill_server(wiring: Wiring):
     prefill = dataclasses.replace(wiring, prefill=["http://127.0.0.1:3", "http://127.0.0.1:4"])
 
