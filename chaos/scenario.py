@@ -229,8 +229,6 @@ def load(path: Path) -> Scenario:
         raise ScenarioError(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
         raise ScenarioError(f"{path}: {_explain(error)}") from error
-    if not scenario.fault:
-        raise ScenarioError(f"{path}: fault: there is none; known: {', '.join(sorted(FAULTS))}")
     _check_shards(scenario, scenario.fleet, path)
     return scenario
 
@@ -251,8 +249,13 @@ def _check_shards(scenario: Scenario, fleet: FleetTable, path: Path) -> None:
 
 
 def cases(path: Path) -> list[Case]:
-    """The cases of one file: one for each scope, or one in all where no fault strikes by scope."""
+    """The cases of one file: one for each scope, or one in all where no fault strikes by scope. Raises ScenarioError.
+
+    Only a record may be of a run without a fault, which `load` reads too.
+    """
     scenario = load(path)
+    if not scenario.fault:
+        raise ScenarioError(f"{path}: fault: there is none; known: {', '.join(sorted(FAULTS))}")
     name = path.name.removesuffix(SUFFIX)
     if all(plan.shards is not None or plan.fault.layer in (Layer.ROUTER, Layer.CLIENT) for plan in scenario.fault):
         return [Case(name, scenario, Scope.ONE, path)]

@@ -190,6 +190,7 @@ async def _check_serves(session: Session) -> None:
     """Raise ConformError for a router that does not serve a fleet with nothing wrong."""
     for _ in range(RUNS):  # the first requests may find a router that is not warm yet
         result = await run_case(session, without_fault())
+        write_verdicts(result)
         lost = [rollout.error for rollout in result.history.rollouts if not rollout.completed] if result.history else []
         why = f"rollouts fail with no fault at all: {lost[0]}" if lost else doubt(result)
         if not why:

@@ -17,6 +17,7 @@ from gymproof.chaos.conform.command import exit_code
 from gymproof.chaos.conform.faults import LEFT_OUT, fault_cases
 from gymproof.chaos.conform.findings import Finding, Group, Scorecard, Word
 from gymproof.chaos.conform.run import ConformError, Judgement, Subject, choose, judge_router
+from gymproof.chaos.recording import load_runs
 from gymproof.chaos.runner import Result
 from gymproof.chaos.scenario import SUFFIX, ScenarioError, Scope, shipped
 from gymproof.chaos.waiting import wait_until
@@ -198,6 +199,7 @@ def test_an_unsafe_router_ends_the_command_with_1_and_its_author_is_told_what_to
     assert card.complete
     assert card.words()[Group.ALL, "kill_group"] is Word.UNSAFE
     assert (tmp_path / "records" / "mine" / "report.html").exists()
+    assert [run.complete for run in load_runs(tmp_path / "records" / "mine")] == [True] * 3
 
 
 @slow

@@ -71,7 +71,7 @@ def test_a_mistake_is_refused_with_the_file_the_key_and_what_would_be_right(tmp_
     path = written(tmp_path, text)
 
     with pytest.raises(ScenarioError) as caught:
-        load(path)
+        cases(path)
 
     assert str(path) in str(caught.value)
     assert complaint in str(caught.value)
