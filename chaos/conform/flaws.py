@@ -218,7 +218,7 @@ UNDER_FAULT: Mapping[str, Flaw] = {
     "lost": Flaw(Word.BOUNDED, FAIL_OVER, _lost),
     "in vain": Flaw(
         Word.BOUNDED,
-        "Answer {give_up} when no backend is left: {retry} has the client ask again and again.",
+        "Answer {give_up} when no backend is left: {retry} and its like have the client ask again and again.",
         _in_vain,
     ),
 }
