@@ -55,6 +55,12 @@ def test_nothing_is_wrong_with_a_faithful_router(tmp_path: Path, groups: tuple[G
     assert wrong == {}
 
 
+def test_a_router_that_takes_turns_knows_no_session(tmp_path: Path):
+    findings = findings_of(f"{GYM_ROUTER} --policy round_robin", tmp_path, Group.AFFINITY)
+
+    assert {finding.check: finding.word for finding in findings}["header_sticks"] is Word.BOUNDED
+
+
 @dataclass(frozen=True)
 class Flaw:
     """Which group shows it, by which checks with which words, and what a router's author reads there."""

@@ -76,8 +76,9 @@ def _spread(shards: Iterable[str]) -> str:
 
 
 async def _sticks(sessions: _Sessions) -> Result:
-    """Each key several times."""
-    sweeps = [await sessions.sweep(f"key-{number}" for number in range(_KEYS)) for _ in range(_TIMES)]
+    """Each key several times, each time at another place in the order: a router that takes turns knows no session."""
+    keys = [f"key-{number}" for number in range(_KEYS)]
+    sweeps = [await sessions.sweep(keys[first:] + keys[:first]) for first in range(_TIMES)]
     sessions.homes = sweeps[0]
     stuck = sum(len({sweep[key] for sweep in sweeps}) == 1 for key in sessions.homes)
     used = Counter(sessions.homes.values())
