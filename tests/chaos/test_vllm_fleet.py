@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gymproof.chaos import stage
+from gymproof.chaos import fleets
 from gymproof.chaos.choices import Setup
 from gymproof.chaos.guard import Guard
 from gymproof.chaos.scenario import FleetTable, ScenarioError, cases
@@ -99,7 +99,7 @@ def test_a_case_is_fitted_to_a_fleet_that_is_slower_and_smaller(tmp_path):
 
 
 def test_a_fleet_has_as_many_shards_as_were_chosen_and_a_real_one_no_simulated_ways(monkeypatch, tmp_path):
-    monkeypatch.setattr(stage, "find_vllm", lambda python: Vllm(Path(python), "0.32.0"))
+    monkeypatch.setattr(fleets, "find_vllm", lambda python: Vllm(Path(python), "0.32.0"))
     table = FleetTable(shards=4, sigterm="silence")
     simulated = Session(Setup(out=tmp_path, shards=2))
     real = Session(Setup(out=tmp_path, fleet="vllm", vllm_python="/opt/python"))
