@@ -14,6 +14,7 @@ from ...asking import CHAT_PATH, MODEL
 from ...http1 import Bad, Framing, Headers, Request, RequestReader, Response, header
 from ...ports import PortLease
 from ...tags import call_of
+from ...waiting import wait_until
 
 COMPLETIONS, RESPONSES, TOKENIZE, MODELS, HEALTH = (
     *("/v1/completions", "/v1/responses", "/tokenize"),
@@ -127,6 +128,10 @@ async def usual(delivery: Delivery, send: Send) -> None:
         send(Response(404, JSON, b'{"detail":"Not Found"}').wire())
 
 
+_GONE_WITHIN_S = 5.0
+_ACCEPT_TURNS = 4  # of the event loop, from accepting a socket to a connection that is made
+
+
 @dataclass(eq=False)
 class Backend:
     """A shard on a port that stays its own while it is down. `scripts` answers calls by tag, `usual` the others."""
@@ -158,6 +163,9 @@ class Backend:
             for connection in tuple(self.connections):
                 connection.abort()
             await server.wait_closed()
+            for _ in range(_ACCEPT_TURNS):  # what had been accepted, and was no connection yet, comes and is reset
+                await asyncio.sleep(0)
+            await wait_until(lambda: not self.connections, _GONE_WITHIN_S)
 
     @property
     def listens(self) -> bool:
