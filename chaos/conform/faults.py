@@ -12,7 +12,7 @@ from pathlib import Path
 from gymproof.validators import Handling, load_contract
 
 from ..faults.base import Layer, Symptom
-from ..scenario import SUFFIX, Case, FaultPlan, FleetTable, LimitsTable, LoadTable, Scope, load, shipped
+from ..scenario import SUFFIX, Case, FaultPlan, FleetTable, LimitsTable, LoadTable, Scenario, Scope, load, shipped
 from .findings import Group
 
 SHARDS = 2
@@ -64,27 +64,28 @@ def fault_cases(client: str = "nemo-gym") -> list[FaultCase]:
 
 def without_fault() -> Case:
     """A case in which nothing happens: a router has to serve then, before it is judged by anything else."""
-    return _case("without_fault", shipped()[0], Scope.ONE, ())
+    path = shipped()[0]
+    return _case("without_fault", path, load(path), Scope.ONE, ())
 
 
 def _of(path: Path) -> list[FaultCase]:
     name = path.name.removesuffix(SUFFIX)
     if name.startswith(tuple(LEFT_OUT)):
         return []
-    plans = load(path).fault
+    scenario = load(path)
+    plans = scenario.fault
     harmless = all(plan.fault.symptoms() <= _WELL for plan in plans)
     if all(plan.fault.layer is Layer.CLIENT for plan in plans):
-        return [FaultCase(name, Group.RECOVERY, _case(name, path, Scope.ONE, plans), harmless)]
+        return [FaultCase(name, Group.RECOVERY, _case(name, path, scenario, Scope.ONE, plans), harmless)]
     one_shard = tuple(plan.model_copy(update={"shards": (_STRUCK,)}) for plan in plans)
     struck = {Scope.ONE: one_shard, Scope.ALL: plans}
     return [
-        FaultCase(name, group, _case(f"{name}-{scope}", path, scope, struck[scope]), harmless)
+        FaultCase(name, group, _case(f"{name}-{scope}", path, scenario, scope, struck[scope]), harmless)
         for scope, group in _GROUPS.items()
     ]
 
 
-def _case(name: str, path: Path, scope: Scope, plans: tuple[FaultPlan, ...]) -> Case:
-    scenario = load(path)
+def _case(name: str, path: Path, scenario: Scenario, scope: Scope, plans: tuple[FaultPlan, ...]) -> Case:
     fitted = {
         "fleet": FleetTable(shards=SHARDS, sigterm=scenario.fleet.sigterm),
         "load": LOAD,
