@@ -6,6 +6,7 @@ programs that hold a fleet, to be killed.
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -113,3 +114,26 @@ def harness(tmp_path):
             yield process, [int(number) for number in process.stdout.readline().split()]
 
     return holding
+
+
+@pytest.fixture(scope="session")
+def interruptible():
+    """A context manager around a program that will be interrupted; the program is gone at its end."""
+
+    @contextlib.contextmanager
+    def running(argv, **options):
+        run = subprocess.Popen(
+            argv,
+            stdout=subprocess.PIPE,
+            text=True,
+            # A test run in the background ignores SIGINT, and its children would too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+            **options,
+        )
+        try:
+            yield run
+        finally:
+            run.kill()
+            run.wait()
+
+    return running

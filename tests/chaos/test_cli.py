@@ -106,20 +106,11 @@ def test_a_router_that_cannot_start_is_unknown_and_exit_2(tmp_path: Path):
     assert "the router under test ended with 1: false" in " ".join(shown.stdout.split())
 
 
-def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path):
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, interruptible):
     """Ctrl-C in the middle of a fault: no process that the run started survives it."""
     marker = f"gymproof-{os.getpid()}"
     argv = shlex.join(["run", "stop_engine", "stall", "--client", "gym-like", "--out", marker])
-    run = subprocess.Popen(
-        [GYM_CHAOS, *shlex.split(argv)],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-        # A test run in the background ignores SIGINT, and its children would too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
-    )
-    try:
-        assert run.stdout is not None
+    with interruptible([GYM_CHAOS, *shlex.split(argv)], cwd=tmp_path) as run:
         for line in run.stdout:  # ends with the first verdict: the second case is then under way
             if "stop_engine-one" in line:
                 break
@@ -127,9 +118,6 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path):
         assert len(children) >= len(["guard", "shard", "shard", "shard"])
         run.send_signal(signal.SIGINT)
         rest, _ = run.communicate(timeout=WITHIN_S)
-    finally:
-        run.kill()
-        run.wait()
 
     assert run.returncode == 130, rest
     assert psutil.wait_procs(children, timeout=5)[1] == []

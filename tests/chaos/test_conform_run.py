@@ -218,26 +218,15 @@ def test_a_router_that_does_not_start_keeps_no_other_from_being_judged(tmp_path,
 
 @slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_what_it_found_and_no_process(tmp_path, signum):
+def test_an_interrupted_run_leaves_what_it_found_and_no_process(tmp_path, signum, interruptible):
     argv = ("--router-cmd", command("base"), "--only", "kill_group", "--only", "stop_engine", "--out", "records")
-    run = subprocess.Popen(
-        [GYM_CHAOS, "conform", "--jobs", "1", *argv],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # A test run in the background ignores SIGINT, and its children would too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
-    )
-    try:
+    conform = [GYM_CHAOS, "conform", "--jobs", "1", *argv]
+    with interruptible(conform, cwd=tmp_path, stderr=subprocess.STDOUT) as run:
         second = tmp_path / "records" / "router" / "stop_engine-all" / "history.jsonl"
         assert asyncio.run(wait_until(second.exists, WITHIN_S)), "the first case does not come to its end"
         children = psutil.Process(run.pid).children(recursive=True)
         run.send_signal(signum)
         said, _ = run.communicate(timeout=WITHIN_S)
-    finally:
-        run.kill()
-        run.wait()
 
     assert run.returncode == 130, said
     assert psutil.wait_procs(children, timeout=5)[1] == []

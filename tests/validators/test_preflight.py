@@ -99,17 +99,11 @@ def test_an_answer_that_does_not_come_is_unsafe(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_router_too(tmp_path, signum):
+def test_a_signal_ends_the_router_too(tmp_path, signum, interruptible):
     main = "from gymproof.validators.cli import main; main()"
     command = [sys.executable, "-c", main, "--router-cmd", relay(tmp_path)]
     pid_file = tmp_path / "pid"
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        # A test run in the background ignores SIGINT, and its children would too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
-    ) as process:
+    with interruptible(command, stderr=subprocess.PIPE) as process:
         wait_until(lambda: pid_file.exists() and pid_file.read_text(), 30, "the router's start")
         router = int(pid_file.read_text())
         process.send_signal(signum)

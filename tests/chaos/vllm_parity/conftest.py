@@ -87,6 +87,12 @@ class Stand:
     def begin(self, work: Any) -> asyncio.Task:
         return asyncio.create_task(work)
 
+    async def under_way(self, work: Any) -> asyncio.Task:
+        """Begin one generation and wait until the engine is at it."""
+        task = self.begin(work)
+        await self.begun()
+        return task
+
     async def begun(self, count: int = 1) -> None:
         """Wait until so many generations have reached the shard and the engine has begun one."""
         assert await wait_until(lambda: self.shard.in_flight() == count, self.within_s), (

@@ -38,8 +38,7 @@ def test_an_idle_connection_is_closed_after_five_seconds_and_one_that_never_aske
 def test_a_client_that_leaves_frees_the_engine_and_is_noted(play):
     async def story(stand):
         for stream in (False, True):
-            call = stand.begin(stand.chat(tokens=3000, stream=stream))
-            await stand.begun()
+            call = await stand.under_way(stand.chat(tokens=3000, stream=stream))
             call.cancel()
             assert await wait_until(lambda: stand.shard.in_flight() == 0, stand.soon_s)
             assert stand.shard.served()[-1].ending is Delivery.CANCELLED
@@ -50,8 +49,7 @@ def test_a_client_that_leaves_frees_the_engine_and_is_noted(play):
 
 def test_a_killed_engine_is_a_500_then_a_closed_port_then_an_exit_with_0(play):
     async def story(stand):
-        call = stand.begin(stand.chat(tokens=3000))
-        await stand.begun()
+        call = await stand.under_way(stand.chat(tokens=3000))
         stand.shard.signal("engine", signal.SIGKILL)
         assert await call == (500, {"error": ENGINE_DEAD})
         assert await stand.refuses_within(stand.soon_s)
@@ -62,8 +60,7 @@ def test_a_killed_engine_is_a_500_then_a_closed_port_then_an_exit_with_0(play):
 
 def test_a_stream_whose_engine_dies_says_so_and_then_done(play):
     async def story(stand):
-        call = stand.begin(stand.stream(tokens=3000))
-        await stand.begun()
+        call = await stand.under_way(stand.stream(tokens=3000))
         stand.shard.signal("engine", signal.SIGKILL)
         *_, error, done = await call
         assert (error, done) == ({"error": ENGINE_DEAD}, "[DONE]")
@@ -82,8 +79,7 @@ def test_an_idle_server_follows_its_engine_within_some_seconds(play):
 
 def test_a_killed_server_says_nothing_and_leaves_its_engine_behind(play):
     async def story(stand):
-        call = stand.begin(stand.chat(tokens=3000))
-        await stand.begun()
+        call = await stand.under_way(stand.chat(tokens=3000))
         stand.shard.signal("server", signal.SIGKILL)
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await call
@@ -97,8 +93,7 @@ def test_a_killed_server_says_nothing_and_leaves_its_engine_behind(play):
 
 def test_a_stream_whose_server_dies_ends_without_an_end(play):
     async def story(stand):
-        call = stand.begin(stand.stream(tokens=3000))
-        await stand.begun()
+        call = await stand.under_way(stand.stream(tokens=3000))
         stand.shard.signal("server", signal.SIGKILL)
         with pytest.raises(aiohttp.ClientPayloadError):
             await call

@@ -14,8 +14,7 @@ CHAT, TEXT, TOKENIZE = "/v1/chat/completions", "/v1/completions", "/tokenize"
 
 def test_a_stopped_engine_hangs_generations_only_and_they_end_when_it_goes_on(play):
     async def story(stand):
-        call = stand.begin(stand.chat(tokens=200))
-        await stand.begun()
+        call = await stand.under_way(stand.chat(tokens=200))
         stand.shard.signal("engine", signal.SIGSTOP)
         late = stand.begin(stand.chat(tokens=1))
         assert await wait_until(lambda: stand.shard.in_flight() == 2, stand.within_s)
@@ -39,8 +38,7 @@ def test_a_stopped_engine_hangs_generations_only_and_they_end_when_it_goes_on(pl
 
 def test_a_stopped_server_takes_connections_and_answers_when_it_goes_on(play):
     async def story(stand):
-        call = stand.begin(stand.chat(tokens=100))
-        await stand.begun()
+        call = await stand.under_way(stand.chat(tokens=100))
         stand.shard.signal("server", signal.SIGSTOP)
         late = stand.begin(stand.get("/health"))
         await asyncio.wait([late], timeout=0.3)
@@ -55,8 +53,7 @@ def test_a_stopped_server_takes_connections_and_answers_when_it_goes_on(play):
 
 def test_pause_abort_cuts_what_is_there_and_holds_what_comes(play):
     async def story(stand):
-        call = stand.begin(stand.chat(tokens=3000))
-        await stand.begun()
+        call = await stand.under_way(stand.chat(tokens=3000))
         assert await stand.post("/pause", params={"mode": "abort"}) == (200, {"status": "paused"})
         assert (await call)[1]["choices"][0]["finish_reason"] == "abort"
         await held_until(stand, "/resume")
@@ -66,8 +63,7 @@ def test_pause_abort_cuts_what_is_there_and_holds_what_comes(play):
 
 def test_pause_wait_answers_when_what_runs_has_ended(play):
     async def story(stand):
-        call = stand.begin(stand.chat(tokens=200))
-        await stand.begun()
+        call = await stand.under_way(stand.chat(tokens=200))
         assert await stand.post("/pause", params={"mode": "wait"}) == (200, {"status": "paused"})
         assert (await asyncio.wait_for(call, stand.soon_s))[1]["choices"][0]["finish_reason"] == "length"
         await held_until(stand, "/resume")
@@ -77,8 +73,7 @@ def test_pause_wait_answers_when_what_runs_has_ended(play):
 
 def test_pause_keep_freezes_what_is_there_and_its_metrics(play):
     async def story(stand):
-        call = stand.begin(stand.chat(tokens=300))
-        await stand.begun()
+        call = await stand.under_way(stand.chat(tokens=300))
         assert await stand.post("/pause", params={"mode": "keep"}) == (200, {"status": "paused"})
         frozen = await stand.counters()
         await held_until(stand, "/resume", before_resuming=frozen)
@@ -92,8 +87,7 @@ def test_pause_keep_freezes_what_is_there_and_its_metrics(play):
 @pytest.mark.parametrize(("level", "state"), [(0, None), (1, "weights_offloaded"), (2, "discard_all")])
 def test_a_sleeping_engine_cuts_what_is_there_and_holds_what_comes(play, level, state):
     async def story(stand):
-        call = stand.begin(stand.chat(tokens=3000))
-        await stand.begun()
+        call = await stand.under_way(stand.chat(tokens=3000))
         slept = await stand.post("/sleep", params={"level": level})
         assert slept == (200, {"status": "sleeping", "level": level})
         assert (await call)[1]["choices"][0]["finish_reason"] == "abort"
