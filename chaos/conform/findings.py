@@ -87,7 +87,6 @@ class Scorecard(_Value):
     version: str  # "" where it does not say
     command: str  # the `--router-cmd` template, so that anybody can run it again
     settings: str = ""  # what was set, and why
-    notes: str = ""
     client: str  # whose contract judged, with its version
     started: float  # Unix seconds
     seconds: float
